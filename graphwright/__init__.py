@@ -1,0 +1,3 @@
+"""graphwright: a graph-level inference compiler."""
+
+__version__ = "0.1.0"

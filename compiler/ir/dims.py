@@ -1,0 +1,482 @@
+"""Symbolic dimensions: integers or canonical integer expressions over symbols with ranges.
+
+A `Dim` is an `int` or an `Expr`.  An `Expr` is a polynomial with integer coefficients over atoms;
+an atom is a `Symbol` or one of the non-polynomial operators (floor division, modulo, max, min) of
+canonical operands.  Equal expressions are equal Python objects, so `==` on shapes is exact for
+everything that the canonical form sees; `prove` decides comparisons by interval arithmetic and
+answers None when it does not know.  An expression without symbols is always a plain `int`.
+
+Text form (parsed by dim_parser.py): `B*S + 3*H - 1`, `(H + 1) floordiv 2`, `W mod 8`, `max(B, 4)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+MAX_EXTENT = 2**31 - 1
+
+
+class DimError(ValueError):
+    """A dimension expression is malformed or cannot be evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named unknown size: an integer in [min, max] that is a multiple of `multiple_of`.
+
+    `opt` is the size that plans and kernels are optimised for; None: chosen by the compiler.
+    """
+
+    name: str
+    min: int = 0
+    max: int = MAX_EXTENT
+    multiple_of: int = 1
+    opt: int | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", self.name):
+            raise DimError(f"symbol name {self.name!r} is not an identifier")
+        if self.multiple_of < 1 or self.min < 0 or self.max < self.min:
+            raise DimError(
+                f"symbol {self.name}: want 0 <= min <= max and multiple_of >= 1, got "
+                f"{self.min}..{self.max} multiple of {self.multiple_of}"
+            )
+
+    @property
+    def typical(self) -> int:
+        """A size inside the range to optimise for: `opt`, or a moderate one."""
+        if self.opt is not None:
+            return self.opt
+        guess = min(max(self.min, 64), self.max)
+        return max(guess // self.multiple_of * self.multiple_of, self.min)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Operator: TypeAlias = Literal["floordiv", "mod", "max", "min"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An atom that is not a symbol: `operator` applied to canonical operands."""
+
+    operator: Operator
+    operands: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        if self.operator in ("max", "min"):
+            return f"{self.operator}({', '.join(map(str, self.operands))})"
+        left, right = (f"({o})" if isinstance(o, Expr) and not o.is_atom else str(o) for o in self.operands)
+        return f"({left} {self.operator} {right})"
+
+
+Atom: TypeAlias = Symbol | Call
+Monomial: TypeAlias = tuple[Atom, ...]  # sorted by text; a repeated atom is a power
+
+
+class Expr:
+    """A canonical polynomial: sorted (monomial, coefficient) pairs, no zero coefficient.
+
+    Build with operators on dims (`h + 2 * p`, `n // 4`, `n % 8`), `maximum` and `minimum`.
+    """
+
+    __slots__ = ("__dict__", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self.terms == other.terms
+
+    @property
+    def is_atom(self) -> bool:
+        return len(self.terms) == 1 and len(self.terms[0][0]) == 1 and self.terms[0][1] == 1
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol when this expression is just one."""
+        atom = self.terms[0][0][0] if self.is_atom else None
+        return atom if isinstance(atom, Symbol) else None
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for monomial, coefficient in self.terms:
+            body = "*".join(map(str, monomial))
+            size = abs(coefficient)
+            text = str(size) if not body else body if size == 1 else f"{size}*{body}"
+            if not parts:
+                parts.append(f"-{text}" if coefficient < 0 else text)
+            else:
+                parts.append(f"{'-' if coefficient < 0 else '+'} {text}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
+
+    def __bool__(self) -> bool:
+        raise DimError(f"the truth of the symbolic dimension {self} is unknown; use prove()")
+
+    def __add__(self, other: Dim) -> Dim:
+        return _combine(self, other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _combine(self, other, -1)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _combine(other, self, -1)
+
+    def __neg__(self) -> Dim:
+        return _combine(0, self, -1)
+
+    def __mul__(self, other: Dim) -> Dim:
+        return multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return modulo(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return modulo(other, self)
+
+
+Dim: TypeAlias = int | Expr
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+def of(symbol: Symbol) -> Expr:
+    """The dimension that is exactly this symbol."""
+    return Expr((((symbol,), 1),))
+
+
+def _key(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
+    # Higher degrees first, the constant last: `B*S + B + 1` reads as people write it.
+    return (-len(monomial), tuple(map(str, monomial)))
+
+
+def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(dim, Expr):
+        return dim.terms
+    return (((), int(dim)),) if dim else ()
+
+
+def _make(terms: Mapping[Monomial, int]) -> Dim:
+    kept = [(m, c) for m, c in terms.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    return Expr(tuple(sorted(kept, key=lambda t: _key(t[0]))))
+
+
+def _combine(a: Dim, b: Dim, sign: int) -> Dim:
+    total = dict(_terms(a))
+    for monomial, coefficient in _terms(b):
+        total[monomial] = total.get(monomial, 0) + sign * coefficient
+    return _make(total)
+
+
+def multiply(a: Dim, b: Dim) -> Dim:
+    """The product of two dims."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    total: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        for n, d in _terms(b):
+            key = tuple(sorted(m + n, key=str))
+            total[key] = total.get(key, 0) + c * d
+    return _make(total)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of dims, 1 for none: the number of elements of a shape."""
+    total: Dim = 1
+    for d in dims:
+        total = multiply(total, d)
+    return total
+
+
+def _atom(operator: Operator, *operands: Dim) -> Expr:
+    return Expr((((Call(operator, operands),), 1),))
+
+
+def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
+    """a / b when every term of a is a multiple of the single term b, else None."""
+    divisor = _terms(b)
+    if len(divisor) != 1:
+        return 1 if a == b else None
+    (monomial, coefficient), out = divisor[0], {}
+    for m, c in _terms(a):
+        rest = list(m)
+        for atom in monomial:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if c % coefficient:
+            return None
+        out[tuple(rest)] = c // coefficient
+    return _make(out)
+
+
+def _known_multiple(monomial: Monomial, coefficient: int) -> int:
+    """A number that certainly divides coefficient * monomial."""
+    n = abs(coefficient)
+    for atom in monomial:
+        if isinstance(atom, Symbol):
+            n *= atom.multiple_of
+    return n
+
+
+def is_multiple(dim: Dim, n: int) -> bool:
+    """Whether n certainly divides dim (False also means unknown)."""
+    return all(_known_multiple(m, c) % n == 0 for m, c in _terms(dim))
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """Floor division.  A symbolic divisor is taken to be positive (its zero case is an error)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if b == 1:
+        return a
+    if b == 0:
+        raise DimError(f"division of the dimension {a} by zero")
+    exact = _divide_exactly(a, b)
+    if exact is not None:
+        return exact
+    if isinstance(b, int) and b > 0 and isinstance(a, Expr):
+        # (b*q + r) // b = q + r // b
+        whole = {m: c // b for m, c in a.terms if c % b == 0}
+        rest = _make({m: c for m, c in a.terms if c % b})
+        if isinstance(rest, int):  # a constant rest: split off its whole part
+            whole[()] = whole.get((), 0) + rest // b
+            rest = 0
+        elif any(m == () for m, _ in rest.terms):
+            constant = dict(rest.terms)[()]
+            if constant // b:
+                whole[()] = constant // b
+                rest = rest - constant // b * b
+        low, high = bounds(rest)
+        if low >= 0 and high < b:
+            return _make(whole)
+        atom = rest.terms[0][0][0] if isinstance(rest, Expr) and rest.is_atom else None
+        if isinstance(atom, Call) and atom.operator == "floordiv":
+            inner, by = atom.operands
+            if isinstance(by, int) and by > 0:  # (x // m) // n = x // (m*n)
+                return _combine(_make(whole), floordiv(inner, by * b), 1)
+        return _combine(_make(whole), _atom("floordiv", rest, b), 1)
+    return _atom("floordiv", a, b)
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """Division rounded up, for a positive divisor."""
+    if isinstance(b, int) and is_multiple(a, b):
+        return floordiv(a, b)
+    return floordiv(_combine(_combine(a, b, 1), 1, -1), b)
+
+
+def modulo(a: Dim, b: Dim) -> Dim:
+    """a - b * (a // b)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if isinstance(b, int) and b > 0:
+        if is_multiple(a, b):
+            return 0
+        low, high = bounds(a)
+        if low >= 0 and high < b:
+            return a
+        rest = _make({m: c % b for m, c in _terms(a)})
+        if isinstance(rest, int):
+            return rest % b
+        return _atom("mod", rest, b)
+    if _divide_exactly(a, b) is not None:
+        return 0
+    return _atom("mod", a, b)
+
+
+def _extreme(operator: Literal["max", "min"], dims: Sequence[Dim]) -> Dim:
+    kept: list[Dim] = []
+    for d in dims:
+        flat: tuple[Dim, ...] = (d,)
+        if isinstance(d, Expr) and d.is_atom:
+            atom = d.terms[0][0][0]
+            if isinstance(atom, Call) and atom.operator == operator:
+                flat = atom.operands
+        kept += [f for f in flat if f not in kept]
+    better: Callable[[Dim, Dim], bool | None] = (
+        (lambda x, y: prove(x, ">=", y)) if operator == "max" else (lambda x, y: prove(x, "<=", y))
+    )
+    out: list[Dim] = []
+    for i, d in enumerate(kept):
+        dominated = any(
+            better(other, d) and not (better(d, other) and j > i)
+            for j, other in enumerate(kept)
+            if j != i
+        )
+        if not dominated:
+            out.append(d)
+    if len(out) == 1:
+        return out[0]
+    return _atom(operator, *sorted(out, key=str))
+
+
+def maximum(*dims: Dim) -> Dim:
+    """The largest of the dims."""
+    return _extreme("max", dims)
+
+
+def minimum(*dims: Dim) -> Dim:
+    """The smallest of the dims."""
+    return _extreme("min", dims)
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Symbol):
+        return atom.min, atom.max
+    spans = [bounds(o) for o in atom.operands]
+    if atom.operator == "max":
+        return max(s[0] for s in spans), max(s[1] for s in spans)
+    if atom.operator == "min":
+        return min(s[0] for s in spans), min(s[1] for s in spans)
+    (low, high), (divisor_low, divisor_high) = spans
+    divisor_low, divisor_high = max(divisor_low, 1), max(divisor_high, 1)
+    if atom.operator == "mod":
+        return 0, divisor_high - 1
+    ends = [n // d for n in (low, high) for d in (divisor_low, divisor_high)]
+    return min(ends), max(ends)
+
+
+def bounds(dim: Dim) -> tuple[int, int]:
+    """An interval [low, high] that certainly holds the dim (not always the tightest)."""
+    if not isinstance(dim, Expr):
+        return int(dim), int(dim)
+    low = high = 0
+    for monomial, coefficient in dim.terms:
+        a, b = coefficient, coefficient
+        for atom in monomial:
+            c, d = _atom_bounds(atom)
+            ends = (a * c, a * d, b * c, b * d)
+            a, b = min(ends), max(ends)
+        low, high = low + a, high + b
+    return low, high
+
+
+Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+
+
+def prove(a: Dim, comparison: Comparison, b: Dim) -> bool | None:
+    """True or False when the comparison holds or fails for every binding, None when unknown."""
+    low, high = bounds(_combine(a, b, -1))
+    answers: dict[str, tuple[bool, bool]] = {  # (certainly true, certainly false)
+        "==": (low == high == 0, low > 0 or high < 0),
+        "!=": (low > 0 or high < 0, low == high == 0),
+        "<": (high < 0, low >= 0),
+        "<=": (high <= 0, low > 0),
+        ">": (low > 0, high <= 0),
+        ">=": (low >= 0, high < 0),
+    }
+    true, false = answers[comparison]
+    return True if true else False if false else None
+
+
+def equal(a: Dim, b: Dim) -> bool:
+    """Whether the dims are certainly equal."""
+    return prove(a, "==", b) is True
+
+
+def symbols_of(dims: Dim | Iterable[Dim]) -> tuple[Symbol, ...]:
+    """The symbols in order of first appearance."""
+    seen: dict[Symbol, None] = {}
+
+    def visit(dim: Dim) -> None:
+        for monomial, _ in _terms(dim):
+            for atom in monomial:
+                if isinstance(atom, Symbol):
+                    seen[atom] = None
+                else:
+                    for operand in atom.operands:
+                        visit(operand)
+
+    for d in (dims,) if isinstance(dims, int | Expr) else dims:
+        visit(d)
+    return tuple(seen)
+
+
+APPLY: dict[str, Callable[..., Dim]] = {
+    "floordiv": floordiv,
+    "mod": modulo,
+    "max": maximum,
+    "min": minimum,
+}
+
+
+def substitute(dim: Dim, values: Mapping[Symbol, Dim]) -> Dim:
+    """The dim with symbols replaced (by ints or other dims), canonical again."""
+    if not isinstance(dim, Expr):
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms:
+        term: Dim = coefficient
+        for atom in monomial:
+            factor: Dim
+            if isinstance(atom, Symbol):
+                factor = values.get(atom, of(atom))
+            else:
+                factor = APPLY[atom.operator](*(substitute(o, values) for o in atom.operands))
+            term = multiply(term, factor)
+        total = _combine(total, term, 1)
+    return total
+
+
+def evaluate(dim: Dim, binding: Mapping[str, int]) -> int:
+    """The integer value under {symbol name: size}.  Raises DimError for an unbound symbol."""
+    if not isinstance(dim, Expr):
+        return int(dim)
+    unbound = [s.name for s in symbols_of(dim) if s.name not in binding]
+    if unbound:
+        raise DimError(f"the dimension {dim} needs a value for {', '.join(unbound)}")
+    value = substitute(dim, {s: int(binding[s.name]) for s in symbols_of(dim)})
+    assert isinstance(value, int)
+    return value
+
+
+def to_json(dim: Dim) -> Any:
+    """An int, a symbol name, or a prefix list ["+"|"*"|"//"|"%"|"max"|"min", operand, ...].
+
+    The form that manifests store, so that a runtime needs no expression parser.
+    """
+    if not isinstance(dim, Expr):
+        return int(dim)
+
+    def atom_json(atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return atom.name
+        sign = {"floordiv": "//", "mod": "%"}.get(atom.operator, atom.operator)
+        return [sign, *map(to_json, atom.operands)]
+
+    terms: list[Any] = []
+    for monomial, coefficient in dim.terms:
+        factors = [atom_json(a) for a in monomial]
+        if coefficient != 1 or not factors:
+            factors.insert(0, coefficient)
+        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return terms[0] if len(terms) == 1 else ["+", *terms]

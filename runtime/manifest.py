@@ -1,0 +1,179 @@
+"""The contract between compiler and runtime: `manifest.json` of an artifact as frozen dataclasses.
+
+A size is an `Expression`: an int, a symbol name, or a prefix list [operator, operand, ...] with the
+operators "+", "*", "//", "%", "max", "min".  The runtime evaluates expressions, computes buffer
+offsets, fills launch records and replays them; it decides nothing and knows no op.
+
+Memory plan: a buffer's offset is the largest end (offset + size, aligned) of the buffers in its
+`after`, 0 when there is none.  `after` holds, for every buffer that is ever live at the same time
+and lies below, its index, so that the plan is valid for every binding by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+FORMAT_MAJOR, FORMAT_MINOR = 1, 0
+KERNEL_ABI = 1
+Expression: TypeAlias = Any  # int | str | list[Any]; checked when read
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSpec:
+    """A symbolic size: range, divisor, the size optimised for, and where a call binds it.
+
+    `bound_by`: (input index, axis), or None for a symbol bound in mid-run.
+    """
+
+    name: str
+    min: int
+    max: int
+    multiple_of: int
+    opt: int
+    bound_by: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output: dtype in numpy's long name; shape entries are expressions, row-major."""
+
+    name: str
+    dtype: str
+    shape: tuple[Expression, ...]
+    default: int | None = None  # index into weights, for an input with a default value
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintSpec:
+    """left relation right; relation is a comparison or "broadcast" (equal, or one is 1)."""
+
+    left: Expression
+    relation: str
+    right: Expression
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """A tensor of `weights.safetensors` by name, as the kernels read it (perhaps packed).
+
+    `recipe` says in words how it was made from source weights.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    recipe: str = ""
+
+
+Space: TypeAlias = Literal["arena", "input", "output", "weight", "state"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where a kernel argument lies: the buffer, input, output or weight of this index, plus bytes."""
+
+    space: Space
+    index: int
+    offset: Expression = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One arena buffer: bytes, and which buffers it lies above (see the module's contract)."""
+
+    size: Expression
+    after: tuple[int, ...] = ()
+    values: tuple[str, ...] = ()  # the IR values that live in it, for inspect and the viewer
+    first: int = 0  # first and last launch during which it is live
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Buffers in an order in which offsets can be computed; `alignment` in bytes."""
+
+    buffers: tuple[Buffer, ...] = ()
+    alignment: int = 64
+    lower_bounds: Mapping[str, int] = field(default_factory=dict)  # at "min", "opt", "max" bindings
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One compiled kernel: its symbol in the binary, where its source is, what it computes.
+
+    GPU: `binary` is the cubin's path in the artifact, `shared_bytes` dynamic shared memory,
+    `threads` per block; `parameters` lists the kernel's parameters in order as "pointer:N" (N-th
+    of the launch's pointers), "scalar:N:i32|i64|f32" or "null" (hidden scratch pointers).
+    """
+
+    name: str
+    source: str
+    summary: str = ""
+    binary: str = ""
+    threads: int = 0
+    shared_bytes: int = 0
+    registers: int = 0
+    parameters: tuple[str, ...] = ()
+
+
+LaunchKind: TypeAlias = Literal["kernel", "branch", "jump", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One step of the replay.
+
+    kernel: call kernel `kernel` with `pointers` and `scalars` (int64 expressions; on a GPU over
+    `grid`).  branch: skip `jump` launches unless the bool at pointers[0] is true.  jump: skip
+    `jump` launches.  host: `reason` says why it is not a kernel.
+    """
+
+    kind: LaunchKind = "kernel"
+    kernel: int = 0
+    pointers: tuple[Pointer, ...] = ()
+    scalars: tuple[Expression, ...] = ()
+    grid: tuple[Expression, ...] = ()
+    jump: int = 0
+    writes: tuple[int, ...] = ()  # which of the pointers are written
+    ops: tuple[int, ...] = ()  # ids of the IR ops that it computes
+    origins: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Everything for one target: ISA level (`cpu:x86-64-v3`) or arch, binary, kernels, plan.
+
+    `library`: path in the artifact of the CPU shared object.  Variants of one target kind share
+    weights and usually launches; the loader picks the best that the machine can run.
+    """
+
+    target: str
+    library: str
+    kernels: tuple[Kernel, ...]
+    launches: tuple[Launch, ...]
+    plan: Plan
+    needs: tuple[str, ...] = ()  # CPU features, or libraries with version ranges
+    precision: Mapping[str, int] = field(default_factory=dict)  # "f32": number of ops
+    capture: str = ""  # why no CUDA graph is captured; empty when it is
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The whole manifest.  `files`: path in the archive -> {sha256, bytes} of every other member."""
+
+    producer: str
+    symbols: tuple[SymbolSpec, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constraints: tuple[ConstraintSpec, ...]
+    weights: tuple[WeightSpec, ...]
+    variants: tuple[Variant, ...]
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    format: tuple[int, int] = (FORMAT_MAJOR, FORMAT_MINOR)
+    kernel_abi: int = KERNEL_ABI

@@ -24,7 +24,7 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        """"cpu", "cpu:x86-64-v4,native", "cuda:sm_90,sm_80,ptx".  Raises ValueError."""
+        """ "cpu", "cpu:x86-64-v4,native", "cuda:sm_90,sm_80,ptx".  Raises ValueError."""
         kind, _, rest = text.partition(":")
         arches = tuple(a for a in rest.split(",") if a)
         if kind == "cpu":

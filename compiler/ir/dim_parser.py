@@ -70,7 +70,11 @@ def parse(text: str, symbols: Mapping[str, Symbol]) -> Dim:
             if operator == "*":
                 left = dims.multiply(left, right)
             else:
-                left = dims.floordiv(left, right) if operator in ("//", "floordiv") else dims.modulo(left, right)
+                left = (
+                    dims.floordiv(left, right)
+                    if operator in ("//", "floordiv")
+                    else dims.modulo(left, right)
+                )
         return left
 
     def total() -> Dim:

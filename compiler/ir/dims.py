@@ -71,7 +71,9 @@ class Call:
     def __str__(self) -> str:
         if self.operator in ("max", "min"):
             return f"{self.operator}({', '.join(map(str, self.operands))})"
-        left, right = (f"({o})" if isinstance(o, Expr) and not o.is_atom else str(o) for o in self.operands)
+        left, right = (
+            f"({o})" if isinstance(o, Expr) and not o.is_atom else str(o) for o in self.operands
+        )
         return f"({left} {self.operator} {right})"
 
 

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-
 from graphwright.compiler.ir.dims import Comparison, Dim, Shape, evaluate, prove
 from graphwright.compiler.ir.types import TensorType
 
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
 class Kind(StrEnum):
     """What drives passes and code generation; op names never do."""
 
-    POINTWISE = "pointwise"  # each output element from the same (broadcast) coordinate of the operands
+    POINTWISE = (
+        "pointwise"  # each output element from the same (broadcast) coordinate of the operands
+    )
     MOVEMENT = "movement"  # each output element is one input element: an index map
     REDUCTION = "reduction"  # output elements combine whole axes of the input
     CONTRACTION = "contraction"  # sums of products: matmul, convolution

@@ -45,8 +45,8 @@ class Pointwise(OpDef):
     `typed` marks the operands (by index) that must share one element type; default all.
     """
 
-    name: str
-    compute: Callable[..., Any]
+    name: str = ""
+    compute: Callable[..., Any] = np.positive
     operands: tuple[str, ...] = ("x",)
     accepts: Accepts = "float"
     result: ResultRule = "same"

@@ -1,0 +1,166 @@
+// The loop nest around the microkernel, shared by gemm.h, conv.h and matmul.h: row tiles x column panels.
+//
+// Left operand: a `Rows` object that says where the rows of a tile start (see micro.h for taps):
+//   int64_t taps() const            upper bound of the taps of a tile
+//   int64_t segment() const         tiles never cross a multiple of this row number (an output row, say)
+//   static constexpr int64_t kScratch   floats of stack that fill() may use for one tile (0: none)
+//   Taps fill(row0, rows, tap0, tap1, const float** at, int64_t* koff, float* scratch) const
+//       writes at[t * rows + r] and koff[t] for the taps of [tap0, tap1) that matter; returns their
+//       number and the run length.
+// Right operand: `Panels`, packed at compile time.
+// Epilogue: epi(tile, ld, batch, row0, rows, col0, cols), called once a finished tile, on any thread.
+//   tile[r * ld + c] is the sum for row row0 + r, column col0 + c; ld is a compile-time constant after
+//   inlining, and so is cols for full panels. Mark the operator GW_INLINE.
+//
+// Tiling. Rows are cut in equal tiles of at most kMR (a remainder costs nothing extra: 49 rows are 13 + 12
+// + 12 + 12). When the panels of the job fit in half of L2 each row tile meets all panels in turn and is
+// read from L1; else several row tiles share one pass over the panels.
+#pragma once
+#include "micro.h"
+#include "pool.h"
+
+namespace gw GW_HIDDEN {
+
+struct Panels {
+  const float* data = nullptr;  // panel j starts at data + j * k * kNR
+  int64_t k = 0;
+  int64_t n = 0;
+  int64_t count() const { return (n + kNR - 1) / kNR; }
+};
+
+struct Taps {
+  int64_t count;
+  int64_t run;
+};
+
+constexpr int64_t kL2Bytes = 1 << 20;       // assumed private cache
+constexpr int64_t kTable = 1024;            // pointers of one row block (8 KiB of stack)
+constexpr int64_t kBlockTiles = 8;          // row tiles that share one pass over large panels
+constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
+constexpr int64_t kUnitFlops = 100000;      // least work of one unit of the pool
+
+// How a job of m rows x n columns x depth k is cut for `threads`: a grid of row blocks x panel blocks.
+struct Split {
+  int64_t row_blocks = 1, panel_blocks = 1;
+};
+
+inline Split plan_split(int64_t m, int64_t n, int64_t k, int64_t a_bytes, int threads) {
+  Split s;
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (threads < 2 || flops < kSerialFlops) return s;
+  const int64_t tiles = (m + kMR - 1) / kMR, panels = (n + kNR - 1) / kNR;
+  int64_t units = static_cast<int64_t>(flops / kUnitFlops);
+  if (units > threads * 8) units = threads * 8;
+  const int64_t b_bytes = n * k * 4;
+  // A row split makes each thread read all of B, a panel split all of A: cut the larger operand, unless
+  // that leaves threads without work.
+  const bool by_panels = tiles < threads || (b_bytes > a_bytes && panels >= 2 * threads);
+  if (by_panels) {
+    s.panel_blocks = panels < units ? panels : units;
+    if (s.panel_blocks < threads) {
+      const int64_t wanted = (threads + s.panel_blocks - 1) / s.panel_blocks;
+      s.row_blocks = tiles < wanted ? tiles : wanted;
+    }
+  } else {
+    s.row_blocks = tiles < units ? tiles : units;
+    if (s.row_blocks < threads) {
+      const int64_t wanted = (threads + s.row_blocks - 1) / s.row_blocks;
+      s.panel_blocks = panels < wanted ? panels : wanted;
+    }
+  }
+  return s;
+}
+
+// Rows [m0, m1) x panels [p0, p1) on the calling thread. `col_base` is added to the column numbers.
+template <class Rows, class Epi>
+inline void multiply(const Rows& source, const Panels& b, int64_t m0, int64_t m1, int64_t p0, int64_t p1,
+                     int64_t batch, int64_t col_base, const MicroTable& micros, const Epi& epi) {
+  const float* at[kTable];
+  int64_t koff[kTable / 2];
+  alignas(64) float tile[kMR * kNR];
+  alignas(64) float scratch[Rows::kScratch ? Rows::kScratch : 1];
+  const int64_t taps = source.taps();
+  const int64_t tap_limit = kTable / kMR;
+  const bool chunked = taps > tap_limit;
+  int64_t share = 1;
+  if (!chunked && Rows::kScratch == 0 && (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2) {
+    share = tap_limit / taps;
+    if (share > kBlockTiles) share = kBlockTiles;
+  }
+  struct Tile {
+    int64_t row0, rows;
+    Taps taps;
+  } block[kBlockTiles];
+
+  const auto finish = [&](const Tile& t, int64_t panel) GW_INLINE_LAMBDA {
+    const int64_t col0 = panel * kNR;
+    if (b.n - col0 >= kNR) {
+      epi(static_cast<const float*>(tile), kNR, batch, t.row0, t.rows, col_base + col0, kNR);
+    } else {
+      epi(static_cast<const float*>(tile), kNR, batch, t.row0, t.rows, col_base + col0, b.n - col0);
+    }
+  };
+
+  int64_t m = m0;
+  while (m < m1) {
+    // One segment at a time, cut in equal tiles.
+    const int64_t segment_end = (m / source.segment() + 1) * source.segment();
+    const int64_t end = segment_end < m1 ? segment_end : m1;
+    const int64_t rows = end - m, tiles = (rows + kMR - 1) / kMR;
+    for (int64_t first = 0; first < tiles; first += share) {
+      const int64_t count = tiles - first < share ? tiles - first : share;
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row0 = m + rows * (first + i) / tiles;
+        block[i].row0 = row0;
+        block[i].rows = m + rows * (first + i + 1) / tiles - row0;
+        if (!chunked) {
+          block[i].taps = source.fill(row0, block[i].rows, 0, taps, at + i * taps * kMR,
+                                      koff + i * taps, scratch);
+        }
+      }
+      for (int64_t panel = p0; panel < p1; ++panel) {
+        const int nv = panel_vectors(b.n, panel);
+        const float* data = b.data + panel * b.k * kNR;
+        for (int64_t i = 0; i < count; ++i) {
+          const Tile& t = block[i];
+          const micro_fn* kernels = micros.fn[t.rows - 1];
+          if (!chunked) {
+            kernels[nv - 1](t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, tile, kNR,
+                            false);
+          } else {
+            for (int64_t tap = 0; tap < taps; tap += tap_limit) {
+              const int64_t stop = tap + tap_limit < taps ? tap + tap_limit : taps;
+              const Taps some = source.fill(t.row0, t.rows, tap, stop, at, koff, scratch);
+              kernels[nv - 1](some.count, some.run, at, koff, data, tile, kNR, tap > 0);
+            }
+          }
+          finish(t, panel);
+        }
+      }
+    }
+    m = end;
+  }
+}
+
+// All rows and panels over the pool.
+template <class Rows, class Epi>
+inline void multiply_parallel(const Rows& source, const Panels& b, int64_t m, int64_t a_bytes,
+                              int64_t batch, int64_t col_base, const Epi& epi, const gw_pool* pool) {
+  if (m <= 0 || b.n <= 0) return;
+  const Split s = plan_split(m, b.n, b.k, a_bytes, thread_count(pool));
+  const int64_t panels = b.count();
+  const MicroTable& micros = m <= kSkinny ? skinny_table : micro_table;
+  parallel_for(pool, s.row_blocks * s.panel_blocks, 1, [&](int64_t begin, int64_t end, int) {
+    // Consecutive units of one column block are one range of rows.
+    while (begin < end) {
+      const int64_t column = begin / s.row_blocks, row = begin % s.row_blocks;
+      const int64_t row_end = row + (end - begin) < s.row_blocks ? row + (end - begin) : s.row_blocks;
+      multiply(source, b, m * row / s.row_blocks, m * row_end / s.row_blocks,
+               panels * column / s.panel_blocks, panels * (column + 1) / s.panel_blocks, batch, col_base,
+               micros, epi);
+      begin += row_end - row;
+    }
+  });
+}
+
+}  // namespace gw

@@ -1,0 +1,126 @@
+// The register-tiled microkernel that GEMM, convolution and transposed convolution share.
+//
+//   tile[r][c] (+)= sum over taps t, i < run:  rows[t][r][i] * panel[koff[t] + i][c]
+//
+// rows   kMR-agnostic table of pointers, MR of them a tap: where row r of the left operand starts for
+//        tap t. A plain GEMM has one tap of run K; a KHxKW convolution has a tap for each kernel position
+//        of run CI (a pointer to zeros where the window leaves the image), or one for each kernel row of
+//        run KW*CI when the window is contiguous in memory. The pointers may be anywhere: strided rows,
+//        rows of different images, one shared zero row.
+// panel  right operand packed by packing.py (or pack_panel below): [K][NV * kLanes], zero padded.
+// tile   float, row stride ld; written (or added to, when `accumulate`).
+//
+// Each accumulator lives in a register; per k the kernel loads NV vectors of B and broadcasts MR scalars
+// of A. With MR <= 4 there are too few independent chains to hide the latency of an FMA, so skinny_table
+// holds kernels that keep KU partial sums along k (added in a fixed order at the end). Which table a
+// problem uses must follow from its sizes alone: an element's bits then do not depend on how its rows
+// were split over threads.
+//
+// The kernels do not depend on the epilogue: a program with hundreds of layers instantiates each once.
+#pragma once
+#include "simd.h"
+
+namespace gw GW_HIDDEN {
+
+typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
+                         const float* panel, float* tile, int64_t ld, bool accumulate);
+
+template <int MR, int NV, int KU>
+GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
+                       const float* panel, float* tile, int64_t ld, bool accumulate) {
+  constexpr int W = NV * kLanes;
+  vf acc[KU][MR][NV];
+  GW_UNROLL
+  for (int u = 0; u < KU; ++u) {
+    GW_UNROLL
+    for (int r = 0; r < MR; ++r) {
+      GW_UNROLL
+      for (int v = 0; v < NV; ++v) acc[u][r][v] = splat(0.0f);
+    }
+  }
+  for (int64_t t = 0; t < taps; ++t) {
+    const float* a[MR];
+    GW_UNROLL
+    for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r];
+    const float* b = panel + koff[t] * W;
+    int64_t i = 0;
+    for (; i + KU <= run; i += KU) {
+      GW_UNROLL
+      for (int u = 0; u < KU; ++u) {
+        vf bv[NV];
+        GW_UNROLL
+        for (int v = 0; v < NV; ++v) bv[v] = load(b + u * W + v * kLanes);
+        GW_UNROLL
+        for (int r = 0; r < MR; ++r) {
+          const vf av = splat(a[r][i + u]);
+          GW_UNROLL
+          for (int v = 0; v < NV; ++v) acc[u][r][v] = fma(av, bv[v], acc[u][r][v]);
+        }
+      }
+      b += KU * W;
+    }
+    if (KU > 1) {
+      for (; i < run; ++i, b += W) {
+        GW_UNROLL
+        for (int v = 0; v < NV; ++v) {
+          const vf bv = load(b + v * kLanes);
+          GW_UNROLL
+          for (int r = 0; r < MR; ++r) acc[0][r][v] = fma(splat(a[r][i]), bv, acc[0][r][v]);
+        }
+      }
+    }
+  }
+  GW_UNROLL
+  for (int r = 0; r < MR; ++r) {
+    GW_UNROLL
+    for (int v = 0; v < NV; ++v) {
+      vf x = acc[0][r][v];
+      GW_UNROLL
+      for (int u = 1; u < KU; ++u) x += acc[u][r][v];
+      float* out = tile + r * ld + v * kLanes;
+      if (accumulate) x += load(out);
+      store(out, x);
+    }
+  }
+}
+
+constexpr int kSkinny = 4;  // problems of at most this many rows use skinny_table
+
+// fn[MR - 1][NV - 1]
+struct MicroTable {
+  micro_fn fn[kMR][kNV];
+};
+
+namespace micro_detail {
+constexpr int skinny_sums(int mr) {
+  const int most = kLanes == 16 || kNV == 4 ? 16 : 12;  // accumulators
+  const int sums = most / (mr * kNV);
+  return sums >= 4 ? 4 : (sums >= 2 ? 2 : 1);
+}
+template <int MR, int NV, bool Skinny>
+constexpr void fill(MicroTable& t) {
+  t.fn[MR - 1][NV - 1] = micro<MR, NV, Skinny ? skinny_sums(MR) : 1>;
+  if constexpr (NV > 1) {
+    fill<MR, NV - 1, Skinny>(t);
+  } else if constexpr (MR > 1) {
+    fill<MR - 1, kNV, Skinny>(t);
+  }
+}
+template <int MR, bool Skinny>
+constexpr MicroTable make() {
+  MicroTable t{};
+  fill<MR, kNV, Skinny>(t);
+  return t;
+}
+}  // namespace micro_detail
+
+inline constexpr MicroTable micro_table = micro_detail::make<kMR, false>();
+inline constexpr MicroTable skinny_table = micro_detail::make<kSkinny, true>();
+
+// Width of panel number `panel` of a right operand with n columns, in vectors.
+GW_INLINE int panel_vectors(int64_t n, int64_t panel) {
+  const int64_t left = n - panel * kNR;
+  return left >= kNR ? kNV : static_cast<int>((left + kLanes - 1) / kLanes);
+}
+
+}  // namespace gw

@@ -1,11 +1,11 @@
 """Weight layouts that the C++ kernels read, made once at compile time.
 
-The contraction kernels (include/gw/gemm.h, conv.h, matmul.h) read the right operand as column panels:
-panel j holds columns [j * NR, j * NR + width), row after row, `width` floats a row, where NR = vectors *
-lanes and width = NR but for the last panel, which is as narrow as a multiple of `lanes` allows. Columns
-past the matrix are zero. Panel j starts at j * K * NR floats, so the whole takes K * round_up(N, lanes)
-floats. `lanes` and `vectors` come from the target ISA (`panel_shape`) and must equal kLanes and kNV of
-include/gw/simd.h.
+The contraction kernels (include/gw/gemm.h, conv.h, matmul.h) read the right operand as column
+panels: panel j holds columns [j * NR, j * NR + width), row after row, `width` floats a row, where
+NR = vectors * lanes and width = NR but for the last panel, which is as narrow as a multiple of
+`lanes` allows. Columns past the matrix are zero. Panel j starts at j * K * NR floats, so the whole
+takes K * round_up(N, lanes) floats. `lanes` and `vectors` come from the target ISA (`panel_shape`)
+and must equal kLanes and kNV of include/gw/simd.h.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def pack_gemm_b(b: Array, *, shape: PanelShape) -> Array:
 def pack_conv_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
     """Packs a convolution weight [O, I/groups, *kernel] (any number of kernel axes) for gw/conv.h.
 
-    Each group becomes one packed matrix of K = kernel positions * I/groups rows (channel fastest) and
-    O/groups columns; the groups follow each other.
+    Each group becomes one packed matrix of K = kernel positions * I/groups rows (channel fastest)
+    and O/groups columns; the groups follow each other.
     """
     out_channels = weight.shape[0]
     if weight.ndim < 3 or groups < 1 or out_channels % groups:
@@ -89,8 +89,8 @@ def pack_conv_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
 def pack_conv_transpose_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
     """Packs a transposed convolution's weight [I, O/groups, *kernel] for gw/conv_transpose.h.
 
-    Same panels as `pack_conv_weight`; kernel positions keep their order (the kernel pairs position k with
-    the input it came from, nothing is flipped).
+    Same panels as `pack_conv_weight`; kernel positions keep their order (the kernel pairs position
+    k with the input it came from, nothing is flipped).
     """
     in_channels = weight.shape[0]
     if weight.ndim < 3 or groups < 1 or in_channels % groups:

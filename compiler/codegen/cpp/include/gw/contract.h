@@ -4,6 +4,7 @@
 //   int64_t taps() const            upper bound of the taps of a tile
 //   int64_t segment() const         tiles never cross a multiple of this row number (an output row, say)
 //   static constexpr int64_t kScratch   floats of stack that fill() may use for one tile (0: none)
+//   bool shareable() const          fill() leaves the scratch alone, so several tiles may be open at once
 //   Taps fill(row0, rows, tap0, tap1, const float** at, int64_t* koff, float* scratch) const
 //       writes at[t * rows + r] and koff[t] for the taps of [tap0, tap1) that matter; returns their
 //       number and the run length.
@@ -39,34 +40,40 @@ constexpr int64_t kBlockTiles = 8;          // row tiles that share one pass ove
 constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
 constexpr int64_t kUnitFlops = 100000;      // least work of one unit of the pool
 
-// How a job of m rows x n columns x depth k is cut for `threads`: a grid of row blocks x panel blocks.
+// How `count` jobs of m rows x n columns x depth k are cut: each in a grid of row blocks x panel blocks,
+// `grain` units to a piece of the pool.
 struct Split {
-  int64_t row_blocks = 1, panel_blocks = 1;
+  int64_t row_blocks = 1, panel_blocks = 1, grain = 1;
 };
 
-inline Split plan_split(int64_t m, int64_t n, int64_t k, int64_t a_bytes, int threads) {
+inline Split plan_split(int64_t count, int64_t m, int64_t n, int64_t k, int64_t a_bytes, int threads) {
   Split s;
-  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  if (threads < 2 || flops < kSerialFlops) return s;
+  const double each = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  if (threads < 2 || each * static_cast<double>(count) < kSerialFlops) {
+    s.grain = count;
+    return s;
+  }
   const int64_t tiles = (m + kMR - 1) / kMR, panels = (n + kNR - 1) / kNR;
-  int64_t units = static_cast<int64_t>(flops / kUnitFlops);
-  if (units > threads * 8) units = threads * 8;
+  int64_t units = (threads * 8 + count - 1) / count;
+  if (each < static_cast<double>(units) * kUnitFlops) units = static_cast<int64_t>(each / kUnitFlops);
+  if (units < 2) {
+    s.grain = each > 0 ? static_cast<int64_t>(kUnitFlops / each) : count;
+    if (s.grain < 1) s.grain = 1;
+    if (count >= threads) return s;
+    units = 2;
+  }
   const int64_t b_bytes = n * k * 4;
   // A row split makes each thread read all of B, a panel split all of A: cut the larger operand, unless
   // that leaves threads without work.
   const bool by_panels = tiles < threads || (b_bytes > a_bytes && panels >= 2 * threads);
   if (by_panels) {
     s.panel_blocks = panels < units ? panels : units;
-    if (s.panel_blocks < threads) {
-      const int64_t wanted = (threads + s.panel_blocks - 1) / s.panel_blocks;
-      s.row_blocks = tiles < wanted ? tiles : wanted;
-    }
+    const int64_t wanted = (units + s.panel_blocks - 1) / s.panel_blocks;
+    if (s.panel_blocks * count < threads) s.row_blocks = tiles < wanted ? tiles : wanted;
   } else {
     s.row_blocks = tiles < units ? tiles : units;
-    if (s.row_blocks < threads) {
-      const int64_t wanted = (threads + s.row_blocks - 1) / s.row_blocks;
-      s.panel_blocks = panels < wanted ? panels : wanted;
-    }
+    const int64_t wanted = (units + s.row_blocks - 1) / s.row_blocks;
+    if (s.row_blocks * count < threads) s.panel_blocks = panels < wanted ? panels : wanted;
   }
   return s;
 }
@@ -83,7 +90,7 @@ inline void multiply(const Rows& source, const Panels& b, int64_t m0, int64_t m1
   const int64_t tap_limit = kTable / kMR;
   const bool chunked = taps > tap_limit;
   int64_t share = 1;
-  if (!chunked && Rows::kScratch == 0 && (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2) {
+  if (!chunked && source.shareable() && (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2) {
     share = tap_limit / taps;
     if (share > kBlockTiles) share = kBlockTiles;
   }
@@ -142,22 +149,33 @@ inline void multiply(const Rows& source, const Panels& b, int64_t m0, int64_t m1
   }
 }
 
-// All rows and panels over the pool.
-template <class Rows, class Epi>
-inline void multiply_parallel(const Rows& source, const Panels& b, int64_t m, int64_t a_bytes,
-                              int64_t batch, int64_t col_base, const Epi& epi, const gw_pool* pool) {
-  if (m <= 0 || b.n <= 0) return;
-  const Split s = plan_split(m, b.n, b.k, a_bytes, thread_count(pool));
-  const int64_t panels = b.count();
+// One of `count` contractions of equal sizes (groups of a convolution, matrices of a batch).
+template <class Rows>
+struct Job {
+  Rows rows;
+  Panels panels;
+  int64_t batch;     // handed to the epilogue
+  int64_t col_base;  // added to its column numbers
+};
+
+// Jobs 0 .. count - 1 over the pool; job(i) returns the Job, all of them with m rows, n columns, depth k.
+template <class JobOf, class Epi>
+inline void multiply_parallel(int64_t count, int64_t m, int64_t n, int64_t k, int64_t a_bytes,
+                              const JobOf& job, const Epi& epi, const gw_pool* pool) {
+  if (m <= 0 || n <= 0 || count <= 0) return;
+  const Split s = plan_split(count, m, n, k, a_bytes, thread_count(pool));
+  const int64_t panels = (n + kNR - 1) / kNR;
   const MicroTable& micros = m <= kSkinny ? skinny_table : micro_table;
-  parallel_for(pool, s.row_blocks * s.panel_blocks, 1, [&](int64_t begin, int64_t end, int) {
-    // Consecutive units of one column block are one range of rows.
+  parallel_for(pool, count * s.row_blocks * s.panel_blocks, s.grain, [&](int64_t begin, int64_t end, int) {
     while (begin < end) {
-      const int64_t column = begin / s.row_blocks, row = begin % s.row_blocks;
+      // Units of one job and panel block that follow each other are one range of rows.
+      const int64_t row = begin % s.row_blocks, rest = begin / s.row_blocks;
+      const int64_t column = rest % s.panel_blocks, which = rest / s.panel_blocks;
       const int64_t row_end = row + (end - begin) < s.row_blocks ? row + (end - begin) : s.row_blocks;
-      multiply(source, b, m * row / s.row_blocks, m * row_end / s.row_blocks,
-               panels * column / s.panel_blocks, panels * (column + 1) / s.panel_blocks, batch, col_base,
-               micros, epi);
+      const auto j = job(which);
+      multiply(j.rows, j.panels, m * row / s.row_blocks, m * row_end / s.row_blocks,
+               panels * column / s.panel_blocks, panels * (column + 1) / s.panel_blocks, j.batch,
+               j.col_base, micros, epi);
       begin += row_end - row;
     }
   });

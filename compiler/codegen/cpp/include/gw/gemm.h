@@ -27,6 +27,7 @@ struct MatrixRows {
   const float* a;
   int64_t row_stride, k;
   int64_t taps() const { return 1; }
+  bool shareable() const { return true; }
   int64_t segment() const { return INT64_MAX / 2; }
   GW_INLINE Taps fill(int64_t row0, int64_t rows, int64_t, int64_t, const float** at, int64_t* koff,
                       float*) const {
@@ -39,8 +40,10 @@ struct MatrixRows {
 
 template <class Epi>
 inline void gemm(const Gemm& g, const Epi& epi, const gw_pool* pool) {
-  const MatrixRows rows{g.a, g.a_row_stride, g.k};
-  multiply_parallel(rows, Panels{g.b, g.k, g.n}, g.m, g.m * g.k * 4, 0, 0, epi, pool);
+  const auto job = [&](int64_t) {
+    return Job<MatrixRows>{{g.a, g.a_row_stride, g.k}, {g.b, g.k, g.n}, 0, 0};
+  };
+  multiply_parallel(1, g.m, g.n, g.k, g.m * g.k * 4, job, epi, pool);
 }
 
 }  // namespace gw

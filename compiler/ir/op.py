@@ -202,6 +202,10 @@ class OpDef:
             value = given.get(name, attribute.default)
             if value is REQUIRED:
                 raise InferenceError(f"{self.name} needs the attribute {name!r} ({attribute.type})")
+            if attribute.type == "bool" and isinstance(value, int):
+                value = bool(value)  # ONNX has no bool attributes
+            elif attribute.type == "float" and isinstance(value, int):
+                value = float(value)
             out[name] = tuple(value) if isinstance(value, list) else value
         return out
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from graphwright.compiler.ir.op import Registry
-from graphwright.compiler.ir.ops import pointwise, structural
+from graphwright.compiler.ir.ops import functions, pointwise, structural
 
-REGISTRY = Registry([*pointwise.OPS, *structural.OPS])
+REGISTRY = Registry([*pointwise.OPS, *functions.OPS, *structural.OPS])

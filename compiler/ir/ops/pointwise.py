@@ -1,15 +1,20 @@
-"""The pointwise table: one row an op, with its numpy meaning, type rule, spellings and facts.
+"""Pointwise ops: a table, one row an op, with its numpy meaning, type rule, spellings and facts.
 
-A new row needs no change in any pass or emitter.  `cpp` and `triton` are templates over operand
-expressions {0}, {1}, ... and attributes {alpha}; they are scalar expressions of the operands' type.
-`gw::` functions live in codegen/cpp/include/gw/math.h.
+A new row needs no change in any pass or emitter.  Here are the row class and the rows for
+arithmetic, comparison, logic, bits and conversions; `functions.py` has the functions of one
+operand and the activations.
+
+Spellings are templates over operand expressions {0}, {1}, ... and attributes {alpha}.  They are
+scalar expressions; small floats arrive widened to float, and the emitter gives every value the C++
+type of its result before it is used again, so that narrow integers wrap.  `gw::` functions live in
+codegen/cpp/include/gw/math.h, `libdevice.` ones in triton.language.extra.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from graphwright.compiler.ir.op import (
@@ -21,18 +26,21 @@ from graphwright.compiler.ir.op import (
     OpDef,
     Reference,
 )
+from graphwright.compiler.ir.ops import numerics
+from graphwright.compiler.ir.ops.precision import results, widen
 from graphwright.compiler.ir.types import BOOL, DType, TensorType
 
 Accepts = Literal["float", "number", "signed", "integer", "bool", "any"]
 ResultRule = Literal["same", "bool", "dtype"]  # dtype: the attribute of that name
+Spelling: TypeAlias = str | Callable[[DType, Attributes], str]  # of the operands' type, attributes
 
 _ACCEPTED: dict[str, tuple[str, ...]] = {
-    "float": ("float", "complex"),
-    "number": ("float", "int", "uint", "complex"),
-    "signed": ("float", "int", "complex"),
+    "float": ("float",),
+    "number": ("float", "int", "uint"),
+    "signed": ("float", "int"),
     "integer": ("int", "uint"),
     "bool": ("bool",),
-    "any": ("float", "int", "uint", "bool", "complex"),
+    "any": ("float", "int", "uint", "bool"),
 }
 
 
@@ -40,9 +48,10 @@ _ACCEPTED: dict[str, tuple[str, ...]] = {
 class Pointwise(OpDef):
     """A row.  `compute(*arrays, **attributes)` is the numpy meaning on broadcast operands.
 
-    `promote`: 16-bit floats are computed in float32 (and in `Reference.compute` when verifying).
-    `facts`: "commutative", "associative", "idempotent", "monotone", "involution".
-    `typed` marks the operands (by index) that must share one element type; default all.
+    `facts`: "commutative", "associative", "idempotent", "monotone" (never decreasing),
+    "involution" (twice is nothing).
+    `typed`: the operands (by index) that must share one element type; default all.
+    `conditions`: operands that must be bool.
     """
 
     name: str = ""
@@ -51,13 +60,13 @@ class Pointwise(OpDef):
     accepts: Accepts = "float"
     result: ResultRule = "same"
     cpp: str = ""
-    triton: str = ""
+    triton: Spelling = ""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
     facts: frozenset[str] = frozenset()
     typed: tuple[int, ...] | None = None
-    promote: bool = True
+    conditions: tuple[int, ...] = ()
     kind: Kind = Kind.POINTWISE
 
     def infer(
@@ -69,6 +78,11 @@ class Pointwise(OpDef):
             if types[i].dtype != dtype:
                 raise InferenceError(
                     f"{self.name}: operands are {dtype} and {types[i].dtype}, want one element type"
+                )
+        for i in self.conditions:
+            if types[i].dtype is not BOOL:
+                raise InferenceError(
+                    f"{self.name}: {self.operands[i]} is {types[i].dtype}, want bool"
                 )
         if dtype.kind not in _ACCEPTED[self.accepts]:
             raise InferenceError(f"{self.name}: operand is {dtype}, want {self.accepts}")
@@ -83,33 +97,192 @@ class Pointwise(OpDef):
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
     ) -> Sequence[np.ndarray]:
-        (result,) = context.results
-        wide = list(arrays)
-        for i, a in enumerate(wide):
-            if _is_small_float(a.dtype) and self.promote:
-                wide[i] = a.astype(context.compute or np.float32)
-            elif context.compute is not None and a.dtype.kind == "f":
-                wide[i] = a.astype(context.compute)
         with np.errstate(all="ignore"):
-            out = np.asarray(self.compute(*wide, **attributes))
-        dtype = result.dtype.numpy
-        if context.compute is not None and result.dtype.is_float:
-            dtype = context.compute
-        return [out.astype(dtype, copy=False)]
+            out = np.asarray(self.compute(*(widen(a, context) for a in arrays), **attributes))
+        return results([out], context)
+
+    def spelling(
+        self, target: Literal["cpp", "triton"], dtype: DType, attributes: Attributes
+    ) -> str:
+        """The template for operands of an element type; "" where the target has none."""
+        found: Spelling = self.cpp if target == "cpp" else self.triton
+        return found if isinstance(found, str) else found(dtype, attributes)
 
 
-def _is_small_float(dtype: np.dtype) -> bool:
-    return dtype == np.float16 or (dtype.kind == "V" or dtype.name.startswith(("bfloat", "float8")))
+class Quantize(Pointwise):
+    """x and scale are floats of one type; the zero point has the result's type."""
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        dtype = attributes["dtype"]
+        if not (dtype.is_integer or dtype in numerics.FLOAT8_MAX):
+            raise InferenceError(f"quantize: dtype is {dtype}, want an integer or float8 type")
+        if types[2].dtype != dtype:
+            raise InferenceError(f"quantize: zero point is {types[2].dtype}, want {dtype}")
+        return super().infer(types, attributes, inference)
+
+
+class Dequantize(Pointwise):
+    """x and zero point have one type, an integer or float8; scale and result are floats."""
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        for name, dtype in (("scale", types[1].dtype), ("dtype", attributes["dtype"])):
+            if not dtype.is_float:
+                raise InferenceError(f"dequantize: {name} is {dtype}, want a float type")
+        return super().infer(types, attributes, inference)
+
+
+def _triton_cast(dtype: DType, attributes: Attributes) -> str:
+    to: DType = attributes["dtype"]
+    if to.kind == "bool":
+        return "({0} != 0)"
+    if dtype.is_float and to.is_integer and to.bits < 32:
+        # The hardware's conversion saturates at 32 bits (and makes NaN 0), not below.
+        low = -(2 ** (to.bits - 1)) if to.kind == "int" else 0
+        high = 2 ** (to.bits - (to.kind == "int")) - 1
+        return f"tl.minimum(tl.maximum({{0}}.to(tl.int32), {low}), {high}).to({{dtype}})"
+    if to in numerics.FLOAT8_MAX and attributes["saturate"]:
+        limit = numerics.FLOAT8_MAX[to]
+        return (
+            f"tl.clamp({{0}}, -{limit}, {limit}, propagate_nan=tl.PropagateNan.ALL).to({{dtype}})"
+        )
+    return "{0}.to({dtype})"
+
+
+def _triton_mod(dtype: DType, attributes: Attributes) -> str:
+    rest = "({0} % {1})" if dtype.is_integer else "libdevice.fmod({0}, {1})"
+    if attributes["fmod"]:
+        return rest
+    return f"tl.where(({rest} != 0) & (({rest} < 0) != ({{1}} < 0)), {rest} + {{1}}, {rest})"
 
 
 _AB = ("a", "b")
+_XLH = ("x", "low", "high")
+_QUANTIZED = ("x", "scale", "zero_point")
+_NAN = "propagate_nan=tl.PropagateNan.ALL"
+_DTYPE = {"dtype": Attribute("dtype")}
 _COMMUTES = frozenset({"commutative"})
+_LATTICE = frozenset({"commutative", "associative", "idempotent"})
+_FIELD = frozenset({"commutative", "associative"})
+
+
+def _divide_triton(dtype: DType, attributes: Attributes) -> str:
+    del attributes
+    if dtype.is_integer:
+        return "tl.where({1} == 0, 0, {0} // tl.where({1} == 0, 1, {1}))"
+    return "tl.div_rn({0}, {1})" if dtype.bits <= 32 else "({0} / {1})"
+
+
+def _power_triton(dtype: DType, attributes: Attributes) -> str:
+    del attributes
+    return "libdevice.pow({0}, {1})" if dtype.is_float else ""
+
+
+def _logic(name: str, compute: Any, cpp: str, facts: frozenset[str], onnx: str) -> Pointwise:
+    triton = cpp.replace("&&", "&").replace("||", "|")
+    return Pointwise(
+        name, compute, _AB, "bool", cpp=cpp, triton=triton, facts=facts, imports={"onnx": (onnx,)}
+    )
+
+
+def _bits(name: str, compute: Any, sign: str, onnx: tuple[str, ...], **more: Any) -> Pointwise:
+    text = f"({{0}} {sign} {{1}})"
+    return Pointwise(
+        name, compute, _AB, "integer", cpp=text, triton=text, imports={"onnx": onnx}, **more
+    )
+
+
+def _shift(name: str, compute: Any, sign: str) -> Pointwise:
+    # The counts that C++ and the GPU leave undefined: the sign, or nothing, remains.
+    def triton(dtype: DType, attributes: Attributes) -> str:
+        del attributes
+        bad = f"(({{1}} < 0) | ({{1}} >= {dtype.bits}))"
+        rest = "tl.where({0} < 0, -1, 0)" if sign == ">>" and dtype.kind == "int" else "0"
+        return f"tl.where({bad}, {rest}, {{0}} {sign} tl.where({bad}, 0, {{1}}))"
+
+    return Pointwise(name, compute, _AB, "integer", cpp=f"gw::{name}({{0}}, {{1}})", triton=triton)
+
+
+def _compare(name: str, compute: Any, sign: str, onnx: str, aten: str, **more: Any) -> Pointwise:
+    accepts: Accepts = "any" if sign in ("==", "!=") else "number"
+    text = f"({{0}} {sign} {{1}})"
+    imports = {"onnx": (onnx,) if onnx else (), "aten": (f"{aten}.Tensor",)}
+    return Pointwise(name, compute, _AB, accepts, "bool", text, text, imports=imports, **more)
+
 
 # fmt: off
-OPS: tuple[OpDef, ...] = (
-    Pointwise("add", np.add, _AB, "number", cpp="({0} + {1})", triton="({0} + {1})", facts=_COMMUTES, imports={"onnx": ("Add",)}),
-    Pointwise("mul", np.multiply, _AB, "number", cpp="({0} * {1})", triton="({0} * {1})", facts=_COMMUTES, imports={"onnx": ("Mul",)}),
-    Pointwise("exp", np.exp, cpp="gw::exp({0})", triton="tl.exp({0})", imports={"onnx": ("Exp",)}),
-    Pointwise("relu", lambda x: np.maximum(x, 0), accepts="signed", cpp="gw::relu({0})", imports={"onnx": ("Relu",)}),
+ARITHMETIC: tuple[OpDef, ...] = (
+    Pointwise("add", np.add, _AB, "number", cpp="({0} + {1})", triton="({0} + {1})", facts=_COMMUTES,
+              imports={"onnx": ("Add",)}),
+    Pointwise("sub", np.subtract, _AB, "number", cpp="({0} - {1})", triton="({0} - {1})",
+              imports={"onnx": ("Sub",)}),
+    Pointwise("mul", np.multiply, _AB, "number", cpp="({0} * {1})", triton="({0} * {1})", facts=_COMMUTES,
+              imports={"onnx": ("Mul",), "aten": ("mul.Tensor",)}),
+    Pointwise("div", numerics.divide, _AB, "number", cpp="gw::div({0}, {1})", triton=_divide_triton,
+              imports={"onnx": ("Div",)}),
+    Pointwise("mod", numerics.modulo, _AB, "number", cpp="gw::mod({0}, {1}, {fmod})", triton=_triton_mod,
+              attributes={"fmod": Attribute("bool", False)}, imports={"onnx": ("Mod",)}),
+    Pointwise("pow", numerics.power, _AB, "number", cpp="gw::pow({0}, {1})", triton=_power_triton,
+              imports={"onnx": ("Pow",)}),
+    Pointwise("maximum", np.maximum, _AB, "number", cpp="gw::maximum({0}, {1})",
+              triton=f"tl.maximum({{0}}, {{1}}, {_NAN})", facts=_LATTICE, imports={"aten": ("maximum.default",)}),
+    Pointwise("minimum", np.minimum, _AB, "number", cpp="gw::minimum({0}, {1})",
+              triton=f"tl.minimum({{0}}, {{1}}, {_NAN})", facts=_LATTICE, imports={"aten": ("minimum.default",)}),
+    Pointwise("clip", numerics.clip, _XLH, "number", cpp="gw::clip({0}, {1}, {2})",
+              triton=f"tl.minimum(tl.maximum({{0}}, {{1}}, {_NAN}), {{2}}, {_NAN})"),
+    Pointwise("prelu", lambda x, slope: np.where(x < 0, x * slope, x), ("x", "slope"), "number",
+              cpp="gw::prelu({0}, {1})", triton="tl.where({0} < 0, {0} * {1}, {0})",
+              imports={"onnx": ("PRelu",)}),
+)
+
+COMPARISON: tuple[OpDef, ...] = (
+    _compare("equal", np.equal, "==", "Equal", "eq", facts=_COMMUTES),
+    _compare("not_equal", np.not_equal, "!=", "", "ne", facts=_COMMUTES),
+    _compare("less", np.less, "<", "Less", "lt"),
+    _compare("less_or_equal", np.less_equal, "<=", "LessOrEqual", "le"),
+    _compare("greater", np.greater, ">", "Greater", "gt"),
+    _compare("greater_or_equal", np.greater_equal, ">=", "GreaterOrEqual", "ge"),
+    Pointwise("is_nan", np.isnan, result="bool", cpp="gw::is_nan({0})", triton="({0} != {0})",
+              imports={"onnx": ("IsNaN",), "aten": ("isnan.default",)}),
+    Pointwise("is_inf", numerics.is_inf, result="bool", cpp="gw::is_inf({0}, {negative}, {positive})",
+              triton="((({0} == float('inf')) & {positive}) | (({0} == float('-inf')) & {negative}))",
+              attributes={"negative": Attribute("bool", True), "positive": Attribute("bool", True)},
+              imports={"onnx": ("IsInf",), "aten": ("isinf.default",)},
+              renames={"detect_negative": "negative", "detect_positive": "positive"}),
+)
+
+LOGIC: tuple[OpDef, ...] = (
+    Pointwise("logical_not", np.logical_not, accepts="bool", cpp="(!{0})", triton="({0} == 0)",
+              facts=frozenset({"involution"}), imports={"onnx": ("Not",)}),
+    _logic("logical_and", np.logical_and, "({0} && {1})", _LATTICE, "And"),
+    _logic("logical_or", np.logical_or, "({0} || {1})", _LATTICE, "Or"),
+    _logic("logical_xor", np.logical_xor, "({0} != {1})", _FIELD, "Xor"),
+    Pointwise("bitwise_not", np.invert, accepts="integer", cpp="(~{0})", triton="(~{0})",
+              facts=frozenset({"involution"}), imports={"onnx": ("BitwiseNot",)}),
+    _bits("bitwise_and", np.bitwise_and, "&", ("BitwiseAnd",), facts=_LATTICE),
+    _bits("bitwise_or", np.bitwise_or, "|", ("BitwiseOr",), facts=_LATTICE),
+    _bits("bitwise_xor", np.bitwise_xor, "^", ("BitwiseXor",), facts=_FIELD),
+    _shift("shift_left", numerics.shift_left, "<<"),
+    _shift("shift_right", numerics.shift_right, ">>"),
+)
+
+CONVERSION: tuple[OpDef, ...] = (
+    Pointwise("where", np.where, ("condition", "x", "y"), "any", cpp="({0} ? {1} : {2})",
+              triton="tl.where({0}, {1}, {2})", typed=(1, 2), conditions=(0,),
+              imports={"onnx": ("Where",), "aten": ("where.self",)}),
+    Pointwise("cast", numerics.cast, accepts="any", result="dtype",
+              cpp="gw::cast<{dtype}>({0}, {saturate})", triton=_triton_cast,
+              attributes=_DTYPE | {"saturate": Attribute("bool", True)},
+              imports={"onnx": ("Cast",)}, renames={"to": "dtype"}),
+    Quantize("quantize", numerics.quantize, _QUANTIZED, "float", "dtype",
+             cpp="gw::quantize<{dtype}>({0}, {1}, {2})", attributes=_DTYPE, typed=(0, 1)),
+    Dequantize("dequantize", numerics.dequantize, _QUANTIZED, "number", "dtype",
+               cpp="gw::dequantize<{dtype}>({0}, {1}, {2})", triton="(({0}.to(tl.float32) - {2}.to(tl.float32)) * {1})",
+               attributes=_DTYPE, typed=(0, 2)),
 )
 # fmt: on
+
+OPS: tuple[OpDef, ...] = (*ARITHMETIC, *COMPARISON, *LOGIC, *CONVERSION)

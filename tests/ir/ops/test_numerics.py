@@ -88,4 +88,6 @@ def test_error_function() -> None:
     assert (np.abs(numerics.erf(x) - want) <= 4 * np.spacing(np.abs(want))).all()
     want = np.array([math.erfc(v) for v in x])
     assert (np.abs(numerics.erfc(x) - want) <= 8 * np.spacing(want)).all()
-    np.testing.assert_array_equal(numerics.erf(np.array([np.inf, -np.inf, np.nan])), [1, -1, np.nan])
+    np.testing.assert_array_equal(
+        numerics.erf(np.array([np.inf, -np.inf, np.nan])), [1, -1, np.nan]
+    )

@@ -6,6 +6,8 @@ id that is never reused in its graph, and origins (frontend node names, source l
 union.  Types, attributes and dims are immutable values; ops and values have identity.
 """
 
+# The three classes share their links and use lists; nobody else touches these.
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ class Use(NamedTuple):
     """Operand `index` of an op, or output `index` of a graph."""
 
     user: Op | Graph
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Value:
@@ -40,6 +42,9 @@ class Value:
     @property
     def uses(self) -> tuple[Use, ...]:
         return tuple(self._uses)
+
+    def has_use(self, use: Use) -> bool:
+        return use in self._uses
 
     @property
     def users(self) -> tuple[Op, ...]:
@@ -155,6 +160,11 @@ class Graph:
     @property
     def outputs(self) -> tuple[Value, ...]:
         return tuple(self._outputs)
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next op gets: larger than every id so far."""
+        return self._next_id
 
     def op_by_id(self, id: int) -> Op:
         return self._ops[id]

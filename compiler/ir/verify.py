@@ -54,13 +54,13 @@ def _verify(graph: Graph, owner: Graph, *, top: bool) -> None:
         positions[op] = position
         if op.graph is not graph:
             raise VerifyError(6, f"{print_op(op)} belongs to another graph")
-        if op.id in seen_ids or op.id >= graph._next_id:  # pyright: ignore[reportPrivateUsage]
+        if op.id in seen_ids or op.id >= graph.next_id:
             raise VerifyError(7, f"{print_op(op)} has the id {op.id}, used before or too large")
         seen_ids.add(op.id)
         for index, value in enumerate(op.operands):
             if value not in defined:
                 raise VerifyError(1, f"{print_op(op)}: operand {index} is not defined before it")
-            if Use(op, index) not in value._uses:  # pyright: ignore[reportPrivateUsage]
+            if not value.has_use(Use(op, index)):
                 raise VerifyError(2, f"{print_op(op)}: operand {index} does not list this use")
         _check_attributes(op)
         _check_types(op, owner)
@@ -74,7 +74,7 @@ def _verify(graph: Graph, owner: Graph, *, top: bool) -> None:
     for i, value in enumerate(graph.outputs):
         if value not in defined:
             raise VerifyError(5, f"output {i} of {graph.name} is not a value of it")
-        if Use(graph, i) not in value._uses:  # pyright: ignore[reportPrivateUsage]
+        if not value.has_use(Use(graph, i)):
             raise VerifyError(2, f"output {i} of {graph.name} does not list this use")
         if top and value.type.layout is not None:
             raise VerifyError(12, f"output {i} has the layout {value.type.layout}")

@@ -1,0 +1,165 @@
+"""The options of a compilation: one frozen dataclass for the command line, the API and the hook.
+
+Every option is honoured or refused: a value that cannot take effect now raises `DowngradeError`,
+a malformed one `InputError`; nothing is ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec
+from graphwright.compiler.target import Target
+
+from graphwright.errors import DowngradeError, InputError
+
+CheckPasses = Literal["off", "structural", "numeric"]
+Allowance = Literal[
+    "eager", "host", "uncaptured", "cast", "specialise", "freeze-initializers", "interpreter"
+]
+ALLOWANCES: tuple[str, ...] = get_args(Allowance)
+
+# What the interface has room for, and what to do until it exists.
+_LATER = {
+    "keep_fp32": "everything is computed in fp32 now; leave it out",
+    "tune": "kernels are chosen by the cost model now; leave it out",
+    "tune_budget": "kernels are chosen by the cost model now; leave it out",
+    "graph_buckets": "CUDA graphs are not captured yet; leave it out",
+    "graph_miss": "CUDA graphs are not captured yet; leave it out",
+    "libraries": "no vendor library is ever called now; leave it out",
+    "lock": "nothing is tuned yet, so that there is nothing to lock; leave it out",
+    "custom_ops": "custom ops cannot be registered yet; leave it out",
+    "state": "outputs cannot be aliased to inputs yet; feed the state back by hand",
+    "trace": "traces are not written yet; use print_after",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile.  Build with `CompileOptions.make(**options)`, which converts and checks.
+
+    target: "cpu", "cpu:x86-64-v4", "cuda:sm_90" (see `Target.parse`).
+    shapes: grammar text, texts, or {input: dims} and {symbol: range} (see `ir/shapes.py`).
+    precision: "fp32".  weights: "embed".
+    opt: 0 nothing optional, 1 clean-up only, 2 default, 3 also slow passes.
+    passes: the text of a pipeline in place of the one that `opt` chooses.
+    disable_passes, print_after: names of passes.  stop_after: the last pass to run; then no
+    artifact is made and the graph is the result.  max_rewrites: how many rewrites all passes
+    together may apply (None: no limit).
+    check_passes: what runs after each pass: "structural" the verifier, "numeric" also the
+    evaluator on random inputs, "off" nothing.
+    allow: which exceptions from "never a silent downgrade" are fine.
+    jobs: parallel C++ compilations, 0 for the number of allowed CPUs.  threads: default of the
+    artifact's CPU thread count, 0 for the allowed CPUs when it is loaded.
+    cache_dir: compiled kernels are kept there; None for the user's cache folder.  cache: False
+    neither reads nor writes it.
+    """
+
+    target: Target = field(default_factory=lambda: Target.parse("cpu"))
+    shapes: ShapeSpec = field(default_factory=ShapeSpec)
+    precision: str = "fp32"
+    weights: str = "embed"
+    opt: int = 2
+    passes: str | None = None
+    disable_passes: tuple[str, ...] = ()
+    print_after: tuple[str, ...] = ()
+    stop_after: str | None = None
+    max_rewrites: int | None = None
+    check_passes: CheckPasses = "structural"
+    allow: frozenset[str] = frozenset()
+    jobs: int = 0
+    threads: int = 0
+    cache_dir: Path | None = None
+    cache: bool = True
+
+    @staticmethod
+    def make(**options: Any) -> CompileOptions:
+        """From loosely typed values.  Raises InputError or DowngradeError; see the module."""
+        return CompileOptions().replaced(**options)
+
+    def replaced(self, **options: Any) -> CompileOptions:
+        """These options with some replaced, converted and checked."""
+        known = [f.name for f in fields(CompileOptions)]
+        for name in options:
+            if name in _LATER:
+                raise DowngradeError(f"option {name}: {_LATER[name]}")
+            if name not in known:
+                near = difflib.get_close_matches(name, known + list(_LATER), 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+                raise InputError(f"unknown option {name!r}; {hint}")
+        return replace(self, **{n: _convert(n, v) for n, v in options.items()}).checked()
+
+    def checked(self) -> CompileOptions:
+        """Itself.  Raises InputError or DowngradeError for what cannot be honoured."""
+        if self.precision != "fp32":
+            _refuse_precision(self.precision)
+        if self.weights != "embed":
+            if self.weights not in ("external", "strip", "keep"):
+                raise InputError(f"weights {self.weights!r}: want embed")
+            raise DowngradeError(f"weights={self.weights} is not available yet; use weights=embed")
+        if self.opt not in (0, 1, 2, 3):
+            raise InputError(f"opt {self.opt!r}: want 0 (none), 1 (clean-up), 2 or 3")
+        if self.check_passes not in get_args(CheckPasses):
+            raise InputError(
+                f"check_passes {self.check_passes!r}: want {', '.join(get_args(CheckPasses))}"
+            )
+        for name in ("jobs", "threads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 <= value <= 4096:
+                raise InputError(f"{name} {value!r}: want a number from 1, or 0 for the CPUs")
+        if self.max_rewrites is not None and self.max_rewrites < 0:
+            raise InputError(f"max_rewrites {self.max_rewrites}: want 0 or more")
+        for name in self.allow:
+            if name not in ALLOWANCES:
+                near = difflib.get_close_matches(name, ALLOWANCES, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(ALLOWANCES)}"
+                raise InputError(f"allow {name!r}: {hint}")
+        if not self.cache and self.cache_dir is not None:
+            raise InputError(f"cache_dir {self.cache_dir} has no effect with cache=False")
+        return self
+
+    @property
+    def effective_jobs(self) -> int:
+        """`jobs`, or the number of CPUs that this process may use."""
+        return self.jobs or len(os.sched_getaffinity(0))
+
+
+def _refuse_precision(precision: str) -> None:
+    known = ("fp32", "tf32", "fp16", "bf16", "auto")
+    if precision not in known:
+        near = difflib.get_close_matches(precision, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(known)}"
+        raise InputError(f"precision {precision!r}: {hint}")
+    if precision == "auto":
+        raise DowngradeError("precision=auto needs a tolerance and inputs, which do not exist yet; "
+                             "use precision=fp32")  # fmt: skip
+    raise DowngradeError(f"precision={precision} cannot be honoured yet; use precision=fp32")
+
+
+def _names(value: str | Iterable[str]) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else list(value)
+    return tuple(dict.fromkeys(n.strip() for t in texts for n in t.split(",") if n.strip()))
+
+
+def _convert(name: str, value: Any) -> Any:
+    try:
+        if name == "target" and isinstance(value, str):
+            return Target.parse(value)
+        if name == "shapes":
+            return ShapeSpec.make(value)
+        if name in ("disable_passes", "print_after"):
+            return _names(value)
+        if name == "allow":
+            return frozenset(_names(value))
+        if name == "cache_dir":
+            return None if value is None else Path(value).expanduser()
+        if name in ("opt", "jobs", "threads", "max_rewrites") and value is not None:
+            return int(value)
+    except (ShapeError, TypeError, ValueError) as error:
+        raise InputError(f"option {name}: {error}") from None
+    return value

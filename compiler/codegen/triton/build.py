@@ -1,0 +1,177 @@
+"""Triton source to cubins, on any machine: Triton's own ahead-of-time compiler with a named target.
+
+A kernel's source is a complete Python module that this package generated; it is written to the
+cache folder and imported, since Triton reads functions through `inspect`.  Numerics options are
+passed explicitly (no fp fusion, no flush to zero), so that Triton's defaults may change.
+Hidden scratch parameters that Triton appends are recorded as "null" in the kernel's parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphwright.compiler.codegen.kernel import EmittedKernel
+from graphwright.runtime.manifest import Kernel
+
+from graphwright.errors import CompileError
+
+GENERATOR = 1  # part of the cache key: raise it when the same source must be compiled differently
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernel(EmittedKernel):
+    """Triton source with its signature: "*fp32" pointers first, then "i64" scalars, in order.
+
+    `aligned` are the indices of pointers that are certainly multiples of 16 bytes.
+    """
+
+    signature: tuple[str, ...] = ()
+    aligned: tuple[int, ...] = ()
+    num_warps: int = 4
+    num_stages: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled kernel for one arch: its image and the manifest's record of it."""
+
+    image: bytes
+    kernel: Kernel
+
+
+def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
+    """The cubin for `arch` ("sm_90"), from the cache when it is there.
+
+    Raises CompileError with Triton's message and the path of the source.
+    """
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError as e:
+        raise CompileError(
+            f"compiling for {arch} needs Triton: pip install 'graphwright[cuda]' ({e})"
+        ) from e
+    options = _options(kernel)
+    key = hashlib.sha256(
+        json.dumps(
+            [kernel.source, kernel.signature, kernel.aligned, options, arch, triton.__version__,
+             GENERATOR]
+        ).encode()
+    ).hexdigest()  # fmt: skip
+    stored = cache / "triton" / f"{key}.cubin"
+    record = stored.with_suffix(".json")
+    cached = _read_cached(stored, record, kernel)
+    if cached is not None:
+        return cached
+    source_path = cache / "triton" / f"{kernel.name}_{key[:8]}.py"
+    _write(source_path, kernel.source.encode())
+    function = _import(source_path, kernel.name)
+    names = list(function.arg_names)
+    source = ASTSource(
+        fn=function,
+        signature=dict(zip(names, kernel.signature, strict=True)),
+        constexprs={},
+        attrs={(i,): [["tt.divisibility", 16]] for i in kernel.aligned},
+    )
+    capability = int(arch.removeprefix("sm_"))
+    try:
+        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    except Exception as e:
+        raise CompileError(
+            f"Triton cannot compile {kernel.name} for {arch}: {e}; its source is {source_path}"
+        ) from e
+    image: bytes = compiled.asm["cubin"]
+    parameters = _parameters(kernel, compiled.asm["ptx"])
+    metadata = compiled.metadata
+    made = Kernel(
+        name=metadata.name,
+        source=f"kernels/{kernel.name}.py",
+        summary=kernel.summary,
+        binary=f"kernels/{arch}/{kernel.name}.cubin",
+        threads=32 * metadata.num_warps,
+        shared_bytes=metadata.shared,
+        parameters=parameters,
+    )
+    fields = {
+        "name": made.name, "threads": made.threads, "shared_bytes": made.shared_bytes,
+        "parameters": list(parameters), "arch": arch, "binary": made.binary,
+        "sha256": hashlib.sha256(image).hexdigest(), "triton": triton.__version__,
+    }  # fmt: skip
+    _write(stored, image)
+    _write(record, json.dumps(fields, indent=1).encode())
+    return Cubin(image, made)
+
+
+def _options(kernel: TritonKernel) -> dict[str, Any]:
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    wanted: dict[str, Any] = {
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+        "enable_fp_fusion": False,
+        "enable_reflect_ftz": False,
+    }
+    known = CUDAOptions.__dataclass_fields__
+    return {k: v for k, v in wanted.items() if k in known}
+
+
+def _read_cached(stored: Path, record: Path, kernel: TritonKernel) -> Cubin | None:
+    """None when it is absent or damaged: then it is built again."""
+    try:
+        image, fields = stored.read_bytes(), json.loads(record.read_text())
+        if hashlib.sha256(image).hexdigest() != fields["sha256"]:
+            return None
+        return Cubin(
+            image,
+            Kernel(
+                name=fields["name"],
+                source=f"kernels/{kernel.name}.py",
+                summary=kernel.summary,
+                binary=fields["binary"],
+                threads=fields["threads"],
+                shared_bytes=fields["shared_bytes"],
+                parameters=tuple(fields["parameters"]),
+            ),
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    with os.fdopen(handle, "wb") as f:
+        f.write(data)
+    os.replace(temporary, path)
+
+
+def _import(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"graphwright_kernel_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def _parameters(kernel: TritonKernel, ptx: str) -> tuple[str, ...]:
+    """The kernel's real parameters, hidden ones included, as the manifest lists them."""
+    entry = ptx[ptx.index(".entry") :]
+    count = entry[: entry.index(")")].count(".param")
+    listed: list[str] = []
+    pointers = scalars = 0
+    for kind in kernel.signature:
+        if kind.startswith("*"):
+            listed.append(f"pointer:{pointers}")
+            pointers += 1
+        else:
+            listed.append(f"scalar:{scalars}:{kind}")
+            scalars += 1
+    return (*listed, *["null"] * (count - len(listed)))

@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec
 from graphwright.compiler.target import Target
-
 from graphwright.errors import DowngradeError, InputError
 
 CheckPasses = Literal["off", "structural", "numeric"]

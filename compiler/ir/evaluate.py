@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import DimError, Expr
 from graphwright.compiler.ir.dims import evaluate as evaluate_dim
 from graphwright.compiler.ir.graph import Graph, Op, Value

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.types import DType, dtype_of
 
 

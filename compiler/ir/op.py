@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import Comparison, Dim, Shape, evaluate, prove
 from graphwright.compiler.ir.types import TensorType
 

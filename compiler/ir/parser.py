@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
+
 from graphwright.compiler.ir import dim_parser
 from graphwright.compiler.ir.dims import MAX_EXTENT, Dim, DimError, Symbol
 from graphwright.compiler.ir.graph import Graph, Value

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import MAX_EXTENT, Expr, Symbol
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.layout import Layout

@@ -7,6 +7,7 @@ from typing import Literal
 
 import ml_dtypes
 import numpy as np
+
 from graphwright.compiler.ir.dims import Dim, Shape, multiply, product
 from graphwright.compiler.ir.layout import Layout, canonical, storage_elements
 

@@ -15,7 +15,6 @@ from typing import ClassVar, Protocol
 
 from graphwright.compiler.ir.graph import Graph
 from graphwright.compiler.target import Target
-
 from graphwright.errors import CompileError, GraphwrightError, InputError
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from graphwright.compiler.passes.base import Group, Pass
 from graphwright.compiler.passes.registry import NAMES, pass_class
-
 from graphwright.errors import InputError
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_-]*|[0-9]+|[(){},*]|$)")

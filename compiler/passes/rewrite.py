@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Effect, Kind
 from graphwright.compiler.ir.types import DType
 from graphwright.compiler.passes.base import Journal, PassResult, Rewrite
-
 from graphwright.errors import CompileError
 
 RuleFunction = Callable[[Op, "Rewriter"], bool | None]

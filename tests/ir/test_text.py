@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.parser import ParseError, parse_graph

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphwright.compiler.options import CompileOptions
 
+from graphwright.compiler.options import CompileOptions
 from graphwright.errors import DowngradeError, InputError
 
 

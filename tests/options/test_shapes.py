@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from graphwright.compiler.ir.dims import Symbol
 from graphwright.compiler.ir.shape_resolution import resolve
 from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec

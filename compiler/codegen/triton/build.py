@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from graphwright.compiler.codegen.kernel import EmittedKernel
-from graphwright.runtime.manifest import Kernel
-
 from graphwright.errors import CompileError
+from graphwright.runtime.manifest import Kernel
 
 GENERATOR = 1  # part of the cache key: raise it when the same source must be compiled differently
 

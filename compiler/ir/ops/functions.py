@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.op import Attribute, Attributes, OpDef
 from graphwright.compiler.ir.ops import numerics
 from graphwright.compiler.ir.ops.pointwise import Accepts, Pointwise, Spelling

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.types import F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, DType
 
 FLOAT8_MAX = {F8E4M3: 448.0, F8E4M3FNUZ: 240.0, F8E5M2: 57344.0, F8E5M2FNUZ: 57344.0}

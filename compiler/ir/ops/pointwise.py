@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+
 from graphwright.compiler.ir.op import (
     Attribute,
     Attributes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from graphwright.compiler.ir.op import Reference
 from graphwright.compiler.ir.types import DType, TensorType, dtype_of
 

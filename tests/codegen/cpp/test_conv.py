@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import Guarded, Library, build, isas, relative_error
+
 from graphwright.compiler.codegen.cpp.packing import (
     pack_conv_weight,
     pack_depthwise_weight,
     panel_shape,
 )
-from harness import Guarded, Library, build, isas, relative_error
 
 SOURCE = Path(__file__).parent / "conv_kernels.cpp"
 

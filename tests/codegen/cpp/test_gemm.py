@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphwright.compiler.codegen.cpp.packing import pack_gemm_b, packed_size, panel_shape
 from harness import Guarded, Library, build, isas, relative_error
+
+from graphwright.compiler.codegen.cpp.packing import pack_gemm_b, packed_size, panel_shape
 
 SOURCE = Path(__file__).parent / "gemm_kernels.cpp"
 SIZES = [

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from graphwright.compiler.ir.ops import numerics
 from graphwright.compiler.ir.types import DTYPES, F8E4M3, F8E5M2
 

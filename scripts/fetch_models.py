@@ -113,10 +113,12 @@ def fetch(ids: Iterable[str], folder: Path = MODELS) -> list[Path]:
             missing.setdefault(key, []).append(entries[name])
     for (package, version), group in missing.items():
         print(f"downloading {package} {version} ...", file=sys.stderr)
-        with tempfile.TemporaryDirectory() as scratch:
-            with zipfile.ZipFile(download(package, version, Path(scratch))) as wheel:
-                for entry in group:
-                    store(entry, wheel.read, folder)
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            zipfile.ZipFile(download(package, version, Path(scratch))) as wheel,
+        ):
+            for entry in group:
+                store(entry, wheel.read, folder)
     return [place(entry, folder) for entry in wanted]
 
 

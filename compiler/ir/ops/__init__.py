@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from graphwright.compiler.ir.op import Registry
-from graphwright.compiler.ir.ops import functions, pointwise, structural
+from graphwright.compiler.ir.ops import (
+    functions,
+    indexing,
+    movement,
+    pointwise,
+    source,
+    structural,
+)
 
-REGISTRY = Registry([*pointwise.OPS, *functions.OPS, *structural.OPS])
+_FAMILIES = (pointwise, functions, movement, indexing, source, structural)
+REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.op import (
     Attribute,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import Dim, product, prove
 from graphwright.compiler.ir.layout import Layout
 from graphwright.compiler.ir.op import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import Expr
 from graphwright.compiler.ir.op import (
     Attribute,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import (
+    contraction,
     functions,
     indexing,
     movement,
+    norm,
     pointwise,
+    pool,
+    reduction,
     source,
     structural,
 )
 
-_FAMILIES = (pointwise, functions, movement, indexing, source, structural)
+_FAMILIES = (
+    pointwise, functions, movement, indexing, reduction, norm, contraction, pool, source, structural,
+)  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

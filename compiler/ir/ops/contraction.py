@@ -1,0 +1,198 @@
+"""Sums of products: matrix multiplication, convolution and its transpose.
+
+References add in float64 and round once; integers wrap in their own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphwright.compiler.ir.dims import Dim, prove
+from graphwright.compiler.ir.op import (
+    Attribute,
+    Attributes,
+    Inference,
+    InferenceError,
+    Kind,
+    OpDef,
+    Reference,
+)
+from graphwright.compiler.ir.ops.checks import (
+    check_minimum_rank,
+    check_number,
+    check_rank,
+    check_same_dtype,
+    require_shape,
+)
+from graphwright.compiler.ir.ops.precision import accumulate, results
+from graphwright.compiler.ir.ops.windows import (
+    check_windows,
+    infer_windows,
+    pad_windows,
+    window_slices,
+    window_view,
+)
+from graphwright.compiler.ir.types import TensorType
+
+
+class Matmul(OpDef):
+    """numpy's matmul: the last two axes contract, the others broadcast.
+
+    A vector on the left is a row, on the right a column, and its axis vanishes from the result.
+    """
+
+    name = "matmul"
+    kind = Kind.CONTRACTION
+    operands = ("a", "b")
+    imports = {"onnx": ("MatMul",), "aten": ("mm.default", "bmm.default", "matmul.default")}
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        a, b = types
+        check_same_dtype("matmul", types)
+        check_number("matmul", a)
+        for name, t in (("a", a), ("b", b)):
+            check_minimum_rank("matmul", name, t, 1)
+        rows = a.shape[-2:-1]  # empty for a vector
+        columns = b.shape[-1:] if b.rank > 1 else ()
+        depth = b.shape[-2] if b.rank > 1 else b.shape[0]
+        inference.require(a.shape[-1], "==", depth, "matmul: contracted axes")
+        batch = inference.broadcast_shapes([a.shape[:-2], b.shape[:-2]], "matmul: batch axes")
+        return [a.with_shape((*batch, *rows, *columns))]
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        a, b = (accumulate(x, context) for x in arrays)
+        return results([np.asarray(np.matmul(a, b))], context)
+
+
+_WINDOW = {
+    "strides": Attribute("ints"),
+    "low": Attribute("dims"),
+    "high": Attribute("dims"),
+    "dilations": Attribute("ints"),
+    "groups": Attribute("int", 1),
+}
+_WINDOW_NAMES = ("strides", "low", "high", "dilations")
+
+
+def _check_groups(op: str, count: Dim, groups: int, what: str) -> None:
+    if groups < 1 or prove(count % groups, "!=", 0):
+        raise InferenceError(f"{op}: {groups} groups do not divide {count} {what}")
+
+
+class Conv(OpDef):
+    """Cross-correlation of x [N, C, spatial...] with w [M, C / groups, kernel...], plus bias [M].
+
+    The result is [N, M, (extent + low + high - dilation * (kernel - 1) - 1) // stride + 1 ...].
+    """
+
+    name = "conv"
+    kind = Kind.CONTRACTION
+    operands = ("x", "w", "bias?")
+    attributes = _WINDOW
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        x, w = types[:2]
+        check_same_dtype("conv", types)
+        check_number("conv", x)
+        check_minimum_rank("conv", "x", x, 3)
+        check_rank("conv", "w", w, x.rank)
+        check_windows("conv", attributes, x.rank - 2, _WINDOW_NAMES)
+        groups: int = attributes["groups"]
+        _check_groups("conv", w.shape[0], groups, "filters")
+        inference.require(x.shape[1], "==", w.shape[1] * groups, "conv: channels of x and w")
+        if len(types) == 3:
+            require_shape(inference, "conv", "bias", types[2], w.shape[:1])
+        out = infer_windows("conv", x.shape[2:], w.shape[2:], attributes, inference)
+        return [x.with_shape((x.shape[0], w.shape[0], *out))]
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        x, w, *bias = (accumulate(a, context) for a in arrays)
+        groups, kernel = attributes["groups"], w.shape[2:]
+        shape = context.sizes(context.results[0].shape)
+        padded = pad_windows(x, kernel, shape[2:], attributes, context.sizes(attributes["low"]), 0)
+        view = window_view(padded, kernel, shape[2:], attributes)
+        filters = w.reshape(groups, w.shape[0] // groups, -1)
+        out = np.empty(shape, x.dtype)
+        for image, result in zip(view, out, strict=True):  # one image's columns at a time
+            columns = image.reshape(groups, filters.shape[2], -1)
+            result[...] = np.matmul(filters, columns).reshape(shape[1:])
+        if bias:
+            out += bias[0].reshape(-1, *[1] * len(kernel))
+        return results([out], context)
+
+
+class ConvTranspose(OpDef):
+    """The transpose of `conv`: w is [C, M / groups, kernel...], each x element adds a scaled kernel.
+
+    The result has extents stride * (extent - 1) + output_padding + dilation * (kernel - 1) + 1
+    - low - high.
+    """
+
+    name = "conv_transpose"
+    kind = Kind.CONTRACTION
+    operands = ("x", "w", "bias?")
+    attributes = _WINDOW | {"output_padding": Attribute("ints")}
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        x, w = types[:2]
+        check_same_dtype(self.name, types)
+        check_number(self.name, x)
+        check_minimum_rank(self.name, "x", x, 3)
+        check_rank(self.name, "w", w, x.rank)
+        check_windows(self.name, attributes, x.rank - 2, (*_WINDOW_NAMES, "output_padding"))
+        groups: int = attributes["groups"]
+        _check_groups(self.name, w.shape[0], groups, "channels")
+        inference.require(x.shape[1], "==", w.shape[0], f"{self.name}: channels of x and w")
+        filters = w.shape[1] * groups
+        if len(types) == 3:
+            require_shape(inference, self.name, "bias", types[2], (filters,))
+        out: list[Dim] = []
+        for i, (extent, size) in enumerate(zip(x.shape[2:], w.shape[2:], strict=True)):
+            stride, dilation, low, high, extra = (
+                attributes[n][i] for n in ("strides", "dilations", "low", "high", "output_padding")
+            )
+            full = stride * (extent - 1) + extra + dilation * (size - 1) + 1 - low - high
+            inference.require(full, ">=", 0, f"{self.name}: extent of spatial axis {i}")
+            out.append(full)
+        return [x.with_shape((x.shape[0], filters, *out))]
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        x, w, *bias = (accumulate(a, context) for a in arrays)
+        groups, kernel = attributes["groups"], w.shape[2:]
+        shape = context.sizes(context.results[0].shape)
+        low, spatial = context.sizes(attributes["low"]), x.shape[2:]
+        # [groups, M / groups * kernel, C / groups] times [N, groups, C / groups, positions]
+        filters = w.reshape(groups, w.shape[0] // groups, -1).transpose(0, 2, 1)
+        columns = np.matmul(filters, x.reshape(x.shape[0], groups, filters.shape[2], -1))
+        columns = columns.reshape(x.shape[0], shape[1], *kernel, *spatial)
+        full = [
+            max((n - 1) * s + d * (k - 1) + 1, a + size)
+            for n, s, d, k, a, size in zip(
+                spatial, attributes["strides"], attributes["dilations"], kernel, low, shape[2:],
+                strict=True,
+            )
+        ]  # fmt: skip
+        out = np.zeros((*shape[:2], *full), x.dtype)
+        for coordinate, where in window_slices(kernel, spatial, attributes):
+            out[(..., *where)] += columns[(slice(None), slice(None), *coordinate)]
+        out = out[(..., *(slice(a, a + n) for a, n in zip(low, shape[2:], strict=True)))]
+        if bias:
+            out = out + bias[0].reshape(-1, *[1] * len(kernel))
+        return results([out], context)
+
+
+OPS: tuple[OpDef, ...] = (Matmul(), Conv(), ConvTranspose())

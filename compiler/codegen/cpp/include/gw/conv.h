@@ -112,7 +112,7 @@ struct WindowRows {
         any = true;
       } else {
         for (int64_t r = 0; r < rows; ++r) {
-          const bool ok = within(d0[r] + d, v.in[0]) & within(h0[r] + h, v.in[1]) &
+          const bool ok = within(d0[r] + d, v.in[0]) && within(h0[r] + h, v.in[1]) &&
                           within(w0[r] + w, v.in[2]);
           to[r] = ok ? base[r] + offset : zeros;
           any |= ok;

@@ -43,11 +43,11 @@ GW_INLINE float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 
 template <class T>
 GW_INLINE T maximum(T a, T b) {
-  return (a > b) | (a != a) ? a : b;
+  return ((a > b) | (a != a)) ? a : b;
 }
 template <class T>
 GW_INLINE T minimum(T a, T b) {
-  return (a < b) | (a != a) ? a : b;
+  return ((a < b) | (a != a)) ? a : b;
 }
 template <class T>
 GW_INLINE T relu(T x) {
@@ -158,7 +158,7 @@ GW_INLINE float log(float x) {
   const float f = split(tiny ? x * 0x1p23f : x, e);
   const float y = log_reduced(f, tiny ? e - 23.0f : e);
   const float special = x == 0.0f ? -__builtin_inff() : (x < 0.0f ? __builtin_nanf("") : x);
-  return (x > 0.0f) & (x < __builtin_inff()) ? y : special;
+  return ((x > 0.0f) & (x < __builtin_inff())) ? y : special;
 }
 
 GW_INLINE float log1p(float x) {
@@ -171,7 +171,7 @@ GW_INLINE float log1p(float x) {
   const float y = log_reduced(f, e) + lost / u;
   const float small = abs(x) < 0x1p-25f ? x : y;
   const float special = x == -1.0f ? -__builtin_inff() : (x < -1.0f ? __builtin_nanf("") : x);
-  return (x > -1.0f) & (x < __builtin_inff()) ? small : special;
+  return ((x > -1.0f) & (x < __builtin_inff())) ? small : special;
 }
 
 GW_INLINE float sigmoid(float x) {
@@ -338,13 +338,13 @@ GW_INLINE float pow(float x, float y) {
   const float size = abs(x), inf = __builtin_inff();
   const bool edge = (size == 0.0f) | (size == inf);
   z = edge ? ((y > 0.0f) == (size == 0.0f) ? 0.0f : inf) : z;
-  z = (size == 1.0f) & (abs(y) == inf) ? 1.0f : z;
-  z = (size != size) | (y != y) ? size + y : z;
+  z = ((size == 1.0f) & (abs(y) == inf)) ? 1.0f : z;
+  z = ((size != size) | (y != y)) ? size + y : z;
   const bool whole = floor(y) == y;
   const bool odd = whole & (floor(y * 0.5f) * 2.0f != y);
-  z = (bits(x) < 0) & odd ? -z : z;
-  z = (x < 0.0f) & !whole & (size != inf) & (y == y) ? __builtin_nanf("") : z;
-  return (x == 1.0f) | (y == 0.0f) ? 1.0f : z;
+  z = ((bits(x) < 0) & odd) ? -z : z;
+  z = ((x < 0.0f) & !whole & (size != inf) & (y == y)) ? __builtin_nanf("") : z;
+  return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : z;
 }
 
 GW_INLINE float asin(float x) { return static_cast<float>(__builtin_asin(x)); }

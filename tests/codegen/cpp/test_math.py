@@ -94,10 +94,12 @@ def call(library: Library, name: str, *operands) -> np.ndarray:
     return out
 
 
-SPECIAL = np.array(
-    "0 -0 1 -1 0.5 -0.5 2 -2 3 -3 inf -inf nan 1e-45 -1e-45 1e-38 3e38 -3e38 16777216 16777217 "
-    "-8388609 0.99999994 1.0000001 1e-40".split()
-).astype(np.float32)
+# fmt: off
+SPECIAL = np.array([
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45,
+    1e-38, 3e38, -3e38, 16777216.0, 16777217.0, -8388609.0, 0.99999994, 1.0000001, 1e-40,
+], np.float32)
+# fmt: on
 
 
 def test_special_pairs(library):

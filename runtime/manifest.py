@@ -6,13 +6,17 @@ offsets, fills launch records and replays them; it decides nothing and knows no 
 
 Memory plan: a buffer's offset is the largest end (offset + size, aligned) of the buffers in its
 `after`, 0 when there is none.  `after` holds, for every buffer that is ever live at the same time
-and lies below, its index, so that the plan is valid for every binding by construction.
+and lies below, its index, so that the plan is valid for every binding by construction.  (Indices
+that follow from others are left out: "above" is transitive.)
+
+`read_manifest.py` reads and validates; `write_manifest` below writes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
 FORMAT_MAJOR, FORMAT_MINOR = 1, 0
@@ -164,7 +168,11 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The whole manifest.  `files`: path in the archive -> {sha256, bytes} of every other member."""
+    """The whole manifest.
+
+    `files`: path in the archive -> {sha256, bytes} of every other member.  Large members also have
+    `chunk` (bytes) and `crc32` (a list, one per chunk), which several threads verify at load.
+    """
 
     producer: str
     symbols: tuple[SymbolSpec, ...]
@@ -177,3 +185,47 @@ class Manifest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     format: tuple[int, int] = (FORMAT_MAJOR, FORMAT_MINOR)
     kernel_abi: int = KERNEL_ABI
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Pointer):
+        short: list[Any] = [value.space, value.index]
+        return [*short, _plain(value.offset)] if value.offset != 0 else short
+    if is_dataclass(value):
+        out: dict[str, Any] = {}
+        for f in fields(value):
+            item = getattr(value, f.name)
+            default = f.default_factory() if f.default_factory is not MISSING else f.default
+            if f.name in ("format", "kernel_abi") or item != default:
+                out[f.name] = _plain(item)
+        return out
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in sorted(value.items())}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def write_manifest(manifest: Manifest) -> bytes:
+    """The manifest as JSON text: one line a launch, buffer, kernel or weight; the same bytes for
+    equal manifests.  Fields that have their default value are left out; a pointer is
+    [space, index] or [space, index, offset].
+    """
+
+    def line(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+    def block(value: Any, indent: str, depth: int) -> str:
+        if depth == 0 or not value or not isinstance(value, list | dict):
+            return line(value)
+        inner = indent + " "
+        if isinstance(value, dict):
+            pairs = (f"{line(k)}:{block(v, inner, depth - 1)}" for k, v in value.items())
+            return "{\n" + ",\n".join(inner + p for p in pairs) + "\n" + indent + "}"
+        if all(isinstance(v, int | str) for v in value):
+            return line(value)
+        items = (inner + block(v, inner, depth - 1) for v in value)
+        return "[\n" + ",\n".join(items) + "\n" + indent + "]"
+
+    plain = _plain(manifest)
+    return (block({"format": plain.pop("format"), **plain}, "", 6) + "\n").encode()

@@ -1,0 +1,46 @@
+"""Writing files so that no half-written one is ever seen under its name.  Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from graphwright.errors import ResourceError
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
+    """A file to write; on a normal exit it is flushed to disk and takes the name `path` at once.
+
+    It lies beside `path` under a temporary name until then and is removed when anything fails, so
+    `path` always holds the whole old or the whole new content.  Raises ResourceError when the disk
+    is full, OSError as `open` does.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        # 0o666: the mode that the umask of the process makes of it, as for any new file.
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if isinstance(error, OSError) and error.errno in full:
+            raise ResourceError(f"{target}: {error.strerror}; nothing was written") from error
+        raise
+    with suppress(OSError):  # the rename itself must survive a power cut; not all systems can
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,180 @@
+"""The signature of a model: binds symbols from input shapes and checks everything that is promised.
+
+Independent of the device.  Errors name the input, the axis, the value and what was expected.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from graphwright.runtime.expressions import (
+    evaluate_expression,
+    format_expression,
+    symbols_in,
+)
+from graphwright.runtime.manifest import ConstraintSpec, Expression, Manifest, TensorSpec
+
+from graphwright.errors import ArtifactError, InputError
+
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge, "broadcast": lambda a, b: a == b or a == 1 or b == 1,
+}  # fmt: skip
+_RELATION_WORDS = {"broadcast": "equal to (or one of them 1)"}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy type of a long name; ml_dtypes has those that numpy lacks."""
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One setting of the symbols, and the shapes that follow from it."""
+
+    sizes: Mapping[str, int]
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+
+class Signature:
+    """Inputs, outputs and symbols of a manifest."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Raises ArtifactError when a shape depends on a symbol that no input binds."""
+        self.inputs, self.outputs = manifest.inputs, manifest.outputs
+        self.input_dtypes = [numpy_dtype(t.dtype) for t in self.inputs]
+        self.output_dtypes = [numpy_dtype(t.dtype) for t in self.outputs]
+        self._symbols, self._constraints = manifest.symbols, manifest.constraints
+        self._positions = {t.name: i for i, t in enumerate(self.inputs)}
+        self._bound_at = {s.name: s.bound_by for s in manifest.symbols}
+        free = {s.name for s in manifest.symbols if s.bound_by is None}
+        used = {
+            name
+            for shape in (*(t.shape for t in self.inputs), *(t.shape for t in self.outputs))
+            for e in shape
+            for name in symbols_in(e)
+        }
+        if used & free:
+            raise ArtifactError(
+                f"symbol {sorted(used & free)[0]} is bound by no input; this runtime cannot size "
+                "tensors in mid-run"
+            )
+
+    def order_arguments(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """One entry per input, None where a default serves.  Raises InputError naming the input."""
+        given: list[Any] = list(args)
+        if len(given) > len(self.inputs):
+            raise InputError(
+                f"{len(given)} inputs are given, the model has {len(self.inputs)}: {self._names()}"
+            )
+        given += [None] * (len(self.inputs) - len(given))
+        for name, value in named.items():
+            position = self._positions.get(name)
+            if position is None:
+                raise InputError(f"the model has no input {name!r}; it has: {self._names()}")
+            if given[position] is not None:
+                raise InputError(f"input {name!r} is given twice, by position and by name")
+            given[position] = value
+        for spec, value in zip(self.inputs, given, strict=True):
+            if value is None and spec.default is None:
+                raise InputError(f"input {spec.name!r} ({describe(spec)}) is missing")
+        return given
+
+    def bind(self, shapes: Sequence[tuple[int, ...]]) -> Binding:
+        """The binding for these input shapes.  Raises InputError for the first misfit."""
+        sizes: dict[str, int] = {}
+        for i, (spec, shape) in enumerate(zip(self.inputs, shapes, strict=True)):
+            if len(shape) != len(spec.shape):
+                raise InputError(
+                    f"input {spec.name!r} has shape {list(shape)}, want {len(spec.shape)} axes: "
+                    f"{describe(spec)}"
+                )
+            for axis, expression in enumerate(spec.shape):
+                if isinstance(expression, str) and self._bound_at[expression] == (i, axis):
+                    sizes[expression] = shape[axis]
+        self._check_ranges(sizes)
+        for spec, shape in zip(self.inputs, shapes, strict=True):
+            for axis, expression in enumerate(spec.shape):
+                want = evaluate_expression(expression, sizes)
+                if shape[axis] != want:
+                    raise InputError(
+                        f"input {spec.name!r}: axis {axis} is {shape[axis]}, want "
+                        f"{self._explain(expression, want)}; the whole shape is {describe(spec)}"
+                    )
+        for c in self._constraints:
+            self._check_constraint(c, sizes)
+        outputs = tuple(tuple(evaluate_expression(e, sizes) for e in t.shape) for t in self.outputs)
+        for spec, shape in zip(self.outputs, outputs, strict=True):
+            if any(extent < 0 for extent in shape):
+                raise InputError(
+                    f"output {spec.name!r} would have the shape {list(shape)} for "
+                    f"{_show(sizes)}: the input is too small"
+                )
+        return Binding(sizes, tuple(tuple(s) for s in shapes), outputs)
+
+    def size(self, expression: Expression, sizes: Mapping[str, int]) -> int:
+        """The value of a shape entry for given symbol sizes."""
+        return evaluate_expression(expression, sizes)
+
+    def _check_ranges(self, sizes: Mapping[str, int]) -> None:
+        for s in self._symbols:
+            if s.bound_by is None:
+                continue
+            index, axis = s.bound_by
+            size, name = sizes[s.name], self.inputs[index].name
+            if not s.min <= size <= s.max:
+                raise InputError(
+                    f"input {name!r}: axis {axis} is {size}, want {s.name} in {s.min}..{s.max}"
+                )
+            if size % s.multiple_of:
+                raise InputError(
+                    f"input {name!r}: axis {axis} is {size}, want {s.name} a multiple of "
+                    f"{s.multiple_of}"
+                )
+
+    def _check_constraint(self, constraint: ConstraintSpec, sizes: Mapping[str, int]) -> None:
+        free = [
+            n for n in symbols_in(constraint.left) | symbols_in(constraint.right) if n not in sizes
+        ]
+        if free:
+            raise ArtifactError(
+                f"constraint {constraint.reason!r} uses {free[0]}, bound in mid-run"
+            )
+        left = evaluate_expression(constraint.left, sizes)
+        right = evaluate_expression(constraint.right, sizes)
+        if not _RELATIONS[constraint.relation](left, right):
+            relation = _RELATION_WORDS.get(constraint.relation, constraint.relation)
+            raise InputError(
+                f"want {format_expression(constraint.left)} {relation} "
+                f"{format_expression(constraint.right)}, got {left} and {right} for "
+                f"{_show(sizes)}: {constraint.reason}"
+            )
+
+    def _explain(self, expression: Any, want: int) -> str:
+        text = format_expression(expression)
+        if text == str(want):
+            return text
+        where = [
+            f"{name} by input {self.inputs[at[0]].name!r}, axis {at[1]}"
+            for name in sorted(symbols_in(expression))
+            if (at := self._bound_at[name]) is not None
+        ]
+        return f"{text} = {want} (bound: {', '.join(where)})"
+
+    def _names(self) -> str:
+        return ", ".join(t.name for t in self.inputs) or "none"
+
+
+def describe(spec: TensorSpec) -> str:
+    """`float32[B, 3, 224, 224]`."""
+    return f"{spec.dtype}[{', '.join(map(format_expression, spec.shape))}]"
+
+
+def _show(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in sizes.items()) or "constant sizes"

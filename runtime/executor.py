@@ -1,0 +1,299 @@
+"""Runs a program on the CPU: contexts with an arena each, cached replays, a few microseconds a call.
+
+A context serves one call at a time; calls from several threads take a context each and share
+weights and thread pool.  In steady state (a binding seen before) a call writes the addresses of
+its inputs and outputs into the cached pointer table and enters native code once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from graphwright.runtime.artifact import ArtifactFile
+from graphwright.runtime.binding import Signature, describe
+from graphwright.runtime.cpu import choose_variant
+from graphwright.runtime.library import KINDS, LAUNCH, Library, load_library, thread_pool
+from graphwright.runtime.program import Placement, Program
+
+from graphwright.errors import ArtifactError, InputError, ResourceError
+
+ALIGNMENT = 16  # bytes that kernels expect of inputs and outputs; weights and the arena have 64
+CACHED_BINDINGS = 32
+_from_buffer: Callable[[Any], Any] = ctypes.c_char.from_buffer
+_address_of: Callable[[Any], int] = ctypes.addressof
+
+
+def address(array: np.ndarray) -> int:
+    """The address of a C-contiguous array's first element."""
+    try:
+        return _address_of(_from_buffer(array))  # four times as fast as the next line
+    except (TypeError, ValueError, BufferError):  # read-only, empty, a type without a format
+        return int(array.__array_interface__["data"][0])
+
+
+class Replay:
+    """The prepared native program of one binding in one context."""
+
+    __slots__ = (
+        "count", "inputs", "launches", "launches_address", "output_shapes", "outputs", "placement",
+        "pointers", "scalars", "staged", "table",
+    )  # fmt: skip
+
+    def __init__(
+        self, program: Program, placement: Placement, fixed: np.ndarray, kernels: Sequence[int]
+    ) -> None:
+        """`fixed`: address of each slot, 0 for inputs and outputs."""
+        self.placement = placement
+        self.pointers = np.ascontiguousarray(fixed[program.pointer_slot] + placement.offset)
+        if not len(self.pointers):
+            self.pointers = np.zeros(1, np.int64)
+        self.scalars = placement.scalars if len(placement.scalars) else np.zeros(1, np.int64)
+        steps = program.variant.launches
+        self.launches = np.zeros(len(steps), LAUNCH)
+        self.launches["kind"] = [KINDS[s.kind] for s in steps]
+        self.launches["jump"] = [s.jump for s in steps]
+        self.launches["fn"] = [kernels[s.kernel] if s.kind == "kernel" else 0 for s in steps]
+        self.launches["p"] = np.array(program.pointer_start, "u8") * 8 + address(self.pointers)
+        self.launches["s"] = np.array(program.scalar_start, "u8") * 8 + address(self.scalars)
+        self.launches_address = address(self.launches) if len(steps) else 0
+        self.count = len(steps)
+        self.table = self.pointers.data  # item assignment: the fastest store from Python
+        self.inputs = tuple(
+            tuple((p.position, p.offset) for p in patches) for patches in placement.inputs
+        )
+        self.outputs = tuple(
+            tuple((p.position, p.offset) for p in patches) for patches in placement.outputs
+        )
+        self.output_shapes = placement.binding.outputs
+        self.staged: dict[int, np.ndarray] = {}  # aligned copies of inputs, kept for reuse
+
+
+class Context:
+    """What one call in flight needs: an arena and the replays that point into it."""
+
+    def __init__(self) -> None:
+        self.arena: mmap.mmap | None = None
+        self.arena_address, self.arena_bytes = 0, 0
+        self.replays: OrderedDict[tuple[tuple[int, ...], ...], Replay] = OrderedDict()
+
+    def reserve(self, size: int) -> None:
+        """Makes the arena at least `size` bytes; replays of a smaller one are dropped."""
+        if size <= self.arena_bytes:
+            return
+        self.replays.clear()
+        self.arena = None
+        try:
+            self.arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            self.arena_bytes = 0
+            raise ResourceError(f"an arena of {size} bytes cannot be allocated: {error}") from None
+        if size >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without transparent huge pages
+                self.arena.madvise(mmap.MADV_HUGEPAGE)
+        self.arena_address, self.arena_bytes = address(np.frombuffer(self.arena, np.uint8)), size
+
+
+class CpuExecutor:
+    """`call` runs the model; everything else is preparation."""
+
+    device = "cpu"
+
+    def __init__(self, artifact: ArtifactFile, signature: Signature, threads: int | None) -> None:
+        """Raises ArtifactError when no variant runs on this CPU or the library does not fit."""
+        self.artifact, self._signature = artifact, signature
+        _, self.variant = choose_variant(artifact.manifest.variants)
+        self.program = Program(artifact.manifest, self.variant)
+        self.library: Library = load_library(
+            artifact.read(self.variant.library), self.variant.library
+        )
+        self._kernels = self.library.addresses([k.name for k in self.variant.kernels])
+        self.pool = thread_pool(threads, self.library)
+        self._native = self.library.replay
+        self._idle: list[Context] = []
+        self._input_dtypes = tuple(signature.input_dtypes)
+        self._output_dtypes = tuple(signature.output_dtypes)
+        for spec in (*signature.inputs, *signature.outputs):
+            if spec.dtype in ("int4", "uint4"):
+                raise ArtifactError(
+                    f"{spec.name!r}: inputs and outputs of {spec.dtype} are not supported"
+                )
+        manifest = artifact.manifest
+        self._defaults = [
+            None if t.default is None else self._weight_array(t.default) for t in manifest.inputs
+        ]
+
+    def _weight_array(self, index: int) -> np.ndarray:
+        spec, (start, size) = self.artifact.manifest.weights[index], self.artifact.weights[index]
+        base = np.frombuffer(self.artifact.data, np.uint8)
+        offset = start - address(base)
+        i = next(i for i, t in enumerate(self._signature.inputs) if t.default == index)
+        return base[offset : offset + size].view(self._input_dtypes[i]).reshape(spec.shape)
+
+    def call(
+        self, given: Sequence[Any], out: Sequence[np.ndarray | None] | None
+    ) -> list[np.ndarray]:
+        """Runs once.  `given`: one array per input, in order (None: its default).  Returns the
+        outputs, fresh arrays where `out` has none.
+        """
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = Context()
+        try:
+            return self._call(context, given, out)
+        finally:
+            self._idle.append(context)
+
+    def _call(
+        self, context: Context, given: Sequence[Any], out: Sequence[np.ndarray | None] | None
+    ) -> list[np.ndarray]:
+        arrays: list[np.ndarray] = []
+        key: list[tuple[int, ...]] = []
+        for i, dtype in enumerate(self._input_dtypes):
+            array = given[i]
+            if type(array) is not np.ndarray or array.dtype is not dtype:
+                array = self._accept(i, array)
+            arrays.append(array)
+            key.append(array.shape)
+        shapes = tuple(key)
+        replay = context.replays.get(shapes)
+        if replay is None:
+            replay = self._prepare(context, shapes)
+        elif len(context.replays) > 1:
+            context.replays.move_to_end(shapes)
+        table = replay.table
+        for i, patches in enumerate(replay.inputs):
+            array = arrays[i]
+            start = address(array) if array.flags.c_contiguous else 1
+            if start % ALIGNMENT:
+                start = self._stage(replay, i, array)
+            for position, offset in patches:
+                table[position] = start + offset
+        results: list[np.ndarray] = []
+        write_back: list[tuple[np.ndarray, np.ndarray]] | None = None
+        if out is not None:
+            results, write_back = self._check_out(out, arrays, replay)
+        else:
+            for shape, dtype in zip(replay.output_shapes, self._output_dtypes, strict=True):
+                results.append(np.empty(shape, dtype))
+        for i, patches in enumerate(replay.outputs):
+            start = address(results[i])
+            if start % ALIGNMENT:  # numpy's allocator promises less than malloc gives
+                results[i] = _aligned_empty(results[i].shape, results[i].dtype)
+                start = address(results[i])
+            for position, offset in patches:
+                table[position] = start + offset
+        pool = self.pool
+        if not pool.started:
+            pool.start()
+        if self._native(replay.launches_address, replay.count, pool.pointer):
+            raise ArtifactError("the native replay stopped at a malformed launch")
+        if write_back is not None and out is not None:
+            for target, source in write_back:
+                np.copyto(target, source)
+            return [r if o is None else o for r, o in zip(results, out, strict=True)]
+        return results
+
+    def _prepare(self, context: Context, shapes: tuple[tuple[int, ...], ...]) -> Replay:
+        placement = self.program.place(self._signature.bind(shapes))
+        context.reserve(placement.arena_bytes)
+        moving = len(self._signature.inputs) + len(self._signature.outputs)
+        fixed = np.array(
+            [
+                *(placement.arena_offsets + context.arena_address).tolist(),
+                *([0] * moving),
+                *(start for start, _ in self.artifact.weights),
+            ],
+            np.int64,
+        )
+        replay = Replay(self.program, placement, fixed, self._kernels)
+        context.replays[shapes] = replay
+        while len(context.replays) > CACHED_BINDINGS:
+            context.replays.popitem(last=False)
+        return replay
+
+    def _accept(self, index: int, value: Any) -> np.ndarray:
+        spec, dtype = self._signature.inputs[index], self._input_dtypes[index]
+        if value is None:
+            default = self._defaults[index]
+            if default is None:
+                raise InputError(f"input {spec.name!r} ({describe(spec)}) is missing")
+            return default
+        array = as_array(value, spec.name)
+        if array.dtype != dtype:
+            raise InputError(
+                f"input {spec.name!r} is {array.dtype}, want {describe(spec)}; "
+                f"convert it with .astype({spec.dtype!r})"
+            )
+        return array
+
+    def _stage(self, replay: Replay, index: int, array: np.ndarray) -> int:
+        staged = replay.staged.get(index)
+        if staged is None:
+            staged = replay.staged[index] = _aligned_empty(array.shape, array.dtype)
+        np.copyto(staged, array)
+        return address(staged)
+
+    def _check_out(
+        self, out: Sequence[np.ndarray | None], arrays: Sequence[np.ndarray], replay: Replay
+    ) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
+        specs = self._signature.outputs
+        if len(out) != len(specs):
+            raise InputError(f"out has {len(out)} arrays, the model has {len(specs)} outputs")
+        results: list[np.ndarray] = []
+        write_back: list[tuple[np.ndarray, np.ndarray]] = []
+        for i, (spec, target) in enumerate(zip(specs, out, strict=True)):
+            shape, dtype = replay.output_shapes[i], self._output_dtypes[i]
+            if target is None:
+                results.append(np.empty(shape, dtype))
+                continue
+            if not isinstance(target, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InputError(f"out[{i}] is a {type(target).__name__}, want a numpy array")
+            if target.dtype != dtype or target.shape != shape:
+                raise InputError(
+                    f"out[{i}] is {target.dtype}{list(target.shape)}, output {spec.name!r} is "
+                    f"{spec.dtype}{list(shape)}"
+                )
+            if not target.flags.writeable:
+                raise InputError(f"out[{i}] is read-only")
+            for j in range(i):
+                other = out[j]
+                if other is not None and np.may_share_memory(target, other):
+                    raise InputError(f"out[{i}] and out[{j}] share memory")
+            usable = target.flags.c_contiguous and address(target) % ALIGNMENT == 0
+            # Kernels may write an output before they have read an input that lies there.
+            if not usable or any(np.may_share_memory(target, a) for a in arrays):
+                results.append(np.empty(shape, dtype))
+                write_back.append((target, results[-1]))
+            else:
+                results.append(target)
+        return results, write_back
+
+
+def as_array(value: Any, name: str) -> np.ndarray:
+    """A numpy view of anything with DLPack, the array interface or the buffer protocol.  Raises
+    InputError for what has none, or lies on another device.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        raise InputError(
+            f"input {name!r}: a {type(value).__name__} cannot be read as an array: {error}"
+        ) from None
+
+
+def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    block = np.empty(count + 64, np.uint8)
+    start = -address(block) % 64
+    return block[start : start + count].view(dtype).reshape(shape)

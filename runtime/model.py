@@ -1,0 +1,145 @@
+"""`load` and `CompiledModel`: what a deployment sees."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from graphwright.runtime.artifact import ArtifactFile, Source
+from graphwright.runtime.binding import Signature
+from graphwright.runtime.executor import CpuExecutor
+from graphwright.runtime.manifest import Manifest, TensorSpec, Variant
+from graphwright.runtime.program import Program
+
+from graphwright.errors import ArtifactError, InputError
+
+
+class Executor(Protocol):
+    """A device's way to run a program.  The CUDA one is `runtime/cuda_executor.py`."""
+
+    device: str
+    variant: Variant
+    program: Program
+
+    def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]: ...
+
+
+class CompiledModel:
+    """A loaded model.  Calling it from several threads at once is safe.
+
+    `model(*arrays, **by_name)` returns a tuple in output order; `run` takes and returns a dict.
+    Inputs are numpy arrays or anything with DLPack or the array interface, of exactly the declared
+    element type; outputs are fresh numpy arrays, or those given as `out`.
+    """
+
+    def __init__(self, artifact: ArtifactFile, device: str, threads: int | None) -> None:
+        self._artifact = artifact
+        self._signature = Signature(artifact.manifest)
+        self._executor = make_executor(artifact, self._signature, device, threads)
+        self._count = len(self._signature.inputs)
+        self._call = self._executor.call
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each input; shape entries are ints, symbols or expressions."""
+        return self._signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each output."""
+        return self._signature.outputs
+
+    @property
+    def manifest(self) -> Manifest:
+        """The whole manifest of the artifact."""
+        return self._artifact.manifest
+
+    @property
+    def variant(self) -> Variant:
+        """The variant that runs on this machine."""
+        return self._executor.variant
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._executor.device
+
+    def __call__(
+        self, *args: Any, out: Sequence[np.ndarray | None] | None = None, **named: Any
+    ) -> tuple[np.ndarray, ...]:
+        """Runs the model.  Raises InputError naming the input that does not fit."""
+        if named or len(args) != self._count:
+            args = tuple(self._signature.order_arguments(args, named))
+        return tuple(self._call(args, out))
+
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Runs the model with inputs by name and returns outputs by name."""
+        names = [t.name for t in self.outputs]
+        targets: list[np.ndarray | None] | None = None
+        if out is not None:
+            for name in out:
+                if name not in names:
+                    raise InputError(
+                        f"the model has no output {name!r}; it has: {', '.join(names)}"
+                    )
+            targets = [out.get(n) for n in names]
+        results = self._call(self._signature.order_arguments((), inputs), targets)
+        return dict(zip(names, results, strict=True))
+
+    def warm_up(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Prepares and runs the model once on zeros of these input shapes (None: the sizes that it
+        was optimised for), so that the first real call is as fast as the next.
+        """
+        typical = {s.name: s.opt for s in self.manifest.symbols}
+        arrays: list[np.ndarray] = []
+        shapes = shapes or {}
+        for name in shapes:
+            if name not in {t.name for t in self.inputs}:
+                raise InputError(f"the model has no input {name!r}")
+        for spec, dtype in zip(self.inputs, self._signature.input_dtypes, strict=True):
+            shape = shapes.get(spec.name)
+            if shape is None:
+                shape = [self._signature.size(e, typical) for e in spec.shape]
+            arrays.append(np.zeros(tuple(shape), dtype))
+        self._call(arrays, None)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the artifact to a file, whole or not at all."""
+        self._artifact.save(path)
+
+    def __repr__(self) -> str:
+        ins, outs = (", ".join(t.name for t in ts) for ts in (self.inputs, self.outputs))
+        return f"<CompiledModel ({ins}) -> ({outs}) on {self.device}, {self.variant.target}>"
+
+
+def make_executor(
+    artifact: ArtifactFile, signature: Signature, device: str, threads: int | None
+) -> Executor:
+    """The executor of a device: "cpu", "cuda" or "cuda:N".  Raises ArtifactError, InputError."""
+    kind = device.partition(":")[0]
+    if device == "cpu":
+        return CpuExecutor(artifact, signature, threads)
+    if kind == "cuda":
+        try:
+            module = importlib.import_module("graphwright.runtime.cuda_executor")
+        except ModuleNotFoundError as error:
+            raise ArtifactError(
+                f"device {device!r}: this installation cannot run on CUDA: {error}"
+            ) from None
+        return module.CudaExecutor(artifact, signature, device)
+    raise InputError(f"device {device!r} is unknown; want cpu, cuda or cuda:N")
+
+
+def load(source: Source, device: str = "cpu", threads: int | None = None) -> CompiledModel:
+    """Loads an artifact from a path or bytes.
+
+    Weights of a file stay memory-mapped.  `threads` (CPU): how many threads take part in a call,
+    default all CPUs that the process may use.  Raises ArtifactError for a file that is damaged, of
+    another format or for another machine; InputError for a bad argument.
+    """
+    return CompiledModel(ArtifactFile(source), device, threads)

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from graphwright.errors import ArtifactError, ResourceError
+from graphwright.files import replace_file
 from graphwright.runtime.archive import MANIFEST, WEIGHTS, Member, read_members
 from graphwright.runtime.manifest import Manifest
 from graphwright.runtime.read_manifest import read_manifest
 from graphwright.runtime.weights import locate_weights
-
-from graphwright.errors import ArtifactError, ResourceError
-from graphwright.files import replace_file
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview"
 

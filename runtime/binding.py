@@ -12,14 +12,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.expressions import (
     evaluate_expression,
     format_expression,
     symbols_in,
 )
 from graphwright.runtime.manifest import ConstraintSpec, Expression, Manifest, TensorSpec
-
-from graphwright.errors import ArtifactError, InputError
 
 _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,

@@ -7,9 +7,8 @@ import os
 import platform
 from collections.abc import Sequence
 
-from graphwright.runtime.manifest import Variant
-
 from graphwright.errors import ArtifactError
+from graphwright.runtime.manifest import Variant
 
 # Flags as /proc/cpuinfo spells them (x86-64 psABI, "microarchitecture levels"; abm is lzcnt).
 _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})

@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+
+from graphwright.errors import ArtifactError, InputError, ResourceError
 from graphwright.runtime.artifact import ArtifactFile
 from graphwright.runtime.binding import Signature, describe
 from graphwright.runtime.cpu import choose_variant
 from graphwright.runtime.library import KINDS, LAUNCH, Library, load_library, thread_pool
 from graphwright.runtime.program import Placement, Program
-
-from graphwright.errors import ArtifactError, InputError, ResourceError
 
 ALIGNMENT = 16  # bytes that kernels expect of inputs and outputs; weights and the arena have 64
 CACHED_BINDINGS = 32

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from graphwright.runtime.manifest import Expression
-
 from graphwright.errors import ArtifactError
+from graphwright.runtime.manifest import Expression
 
 MAX_INT = 2**63 - 1
 _MAX_DEPTH = 64

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
-from graphwright.runtime.manifest import KERNEL_ABI
 
 from graphwright.errors import ArtifactError, InputError, ResourceError
+from graphwright.runtime.manifest import KERNEL_ABI
 
 # gw_launch: int32 kind, int32 jump, function, pointers, scalars.
 LAUNCH = np.dtype([("kind", "i4"), ("jump", "i4"), ("fn", "u8"), ("p", "u8"), ("s", "u8")])

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+
+from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile, Source
 from graphwright.runtime.binding import Signature
 from graphwright.runtime.executor import CpuExecutor
 from graphwright.runtime.manifest import Manifest, TensorSpec, Variant
 from graphwright.runtime.program import Program
-
-from graphwright.errors import ArtifactError, InputError
 
 
 class Executor(Protocol):

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from graphwright.errors import ArtifactError
 from graphwright.runtime.binding import Binding
 from graphwright.runtime.expressions import ExpressionTable
 from graphwright.runtime.manifest import Manifest, Variant
 from graphwright.runtime.weights import storage_bytes
-
-from graphwright.errors import ArtifactError
 
 
 @dataclass(frozen=True, slots=True)

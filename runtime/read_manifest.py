@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from graphwright.errors import ArtifactError
 from graphwright.runtime.expressions import MAX_INT, check_expression
 from graphwright.runtime.manifest import (
     FORMAT_MAJOR,
@@ -29,8 +30,6 @@ from graphwright.runtime.manifest import (
     Variant,
     WeightSpec,
 )
-
-from graphwright.errors import ArtifactError
 
 T = TypeVar("T")
 MAX_RANK = 32

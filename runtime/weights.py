@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from graphwright.errors import ArtifactError
 from graphwright.runtime.archive import ALIGNMENT
 from graphwright.runtime.manifest import WeightSpec
 from graphwright.runtime.read_manifest import DTYPE_BITS
-
-from graphwright.errors import ArtifactError
 
 _MAX_HEADER = 100_000_000
 

@@ -17,7 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
+
 from graphwright.compiler.ir.types import DTYPES
+from graphwright.errors import CompileError
+from graphwright.files import replace_file
 from graphwright.runtime.archive import (
     ALIGNMENT,
     CHUNK,
@@ -30,9 +33,6 @@ from graphwright.runtime.archive import (
     local_header,
 )
 from graphwright.runtime.manifest import Manifest, WeightSpec, write_manifest
-
-from graphwright.errors import CompileError
-from graphwright.files import replace_file
 
 _BY_LONG_NAME = {d.long_name: d for d in DTYPES.values()}
 # Element types that safetensors has a name for; all others are stored as U8 bytes.

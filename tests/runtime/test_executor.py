@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_models import COPY, IS_POSITIVE, SCALE_ADD, S, make_artifact, two_step, weight
+
+from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime import load
 from graphwright.runtime.executor import CACHED_BINDINGS
 from graphwright.runtime.manifest import (
@@ -19,9 +22,6 @@ from graphwright.runtime.manifest import (
     SymbolSpec,
     TensorSpec,
 )
-from tiny_models import COPY, IS_POSITIVE, SCALE_ADD, S, make_artifact, two_step, weight
-
-from graphwright.errors import ArtifactError, InputError
 
 
 def data(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

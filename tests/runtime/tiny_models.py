@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from graphwright.compiler.codegen.package import Artifact, WeightData
 from graphwright.runtime.manifest import (
     Buffer,

@@ -11,12 +11,14 @@ from graphwright.compiler.ir.ops import (
     norm,
     pointwise,
     pool,
+    recurrent,
     reduction,
+    resize,
     source,
     structural,
 )
 
 _FAMILIES = (
-    pointwise, functions, movement, indexing, reduction, norm, contraction, pool, source, structural,
+    pointwise, functions, movement, indexing, reduction, norm, contraction, pool, resize, recurrent, source, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -139,6 +139,17 @@ class Device:
         flag = self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         return check("cuStreamCreate", self.driver.cuStreamCreate(flag))
 
+    def create_event(self) -> Any:
+        flag = self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        return check("cuEventCreate", self.driver.cuEventCreate(flag))
+
+    def record_event(self, event: Any, stream: Any) -> None:
+        check("cuEventRecord", self.driver.cuEventRecord(event, stream))
+
+    def wait_event(self, stream: Any, event: Any) -> None:
+        """Later work on the stream starts after the event."""
+        check("cuStreamWaitEvent", self.driver.cuStreamWaitEvent(stream, event, 0))
+
     def synchronize(self, stream: Any) -> None:
         check("cuStreamSynchronize", self.driver.cuStreamSynchronize(stream))
 

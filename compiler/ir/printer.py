@@ -112,8 +112,11 @@ def _op_head(op: Op, name: Any, results: str) -> str:
     text = f"{results} = {op.name}" if results else op.name
     if op.operands:
         text += f"({', '.join(name(v) for v in op.operands)})"
+    declared = op.definition.attributes
     shown = {
-        n: v for n, v in op.attributes.items() if not _same(v, op.definition.attributes[n].default)
+        n: v
+        for n, v in op.attributes.items()
+        if n not in declared or not _same(v, declared[n].default)
     }
     if shown:
         inside = ", ".join(f"{n} = {print_attribute(v)}" for n, v in shown.items())

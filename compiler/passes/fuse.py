@@ -1,0 +1,158 @@
+"""Forms the regions that become kernels: the `fuse` pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.base import Journal, PassResult
+from graphwright.compiler.passes.fuse_build import build_region
+from graphwright.compiler.passes.fuse_clusters import Cluster, Clusters
+from graphwright.compiler.passes.fuse_grow import Growth
+from graphwright.compiler.passes.fuse_prepare import (
+    absorb_padding,
+    copy_cheap,
+    merge_copies,
+    split_movement,
+)
+from graphwright.compiler.passes.fuse_region import Region, describe_region, is_fusable
+from graphwright.compiler.passes.profit import profit_of
+from graphwright.compiler.passes.rewrite import Rewriter
+from graphwright.compiler.passes.views import view_of
+from graphwright.compiler.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Puts ops into `fused` regions, by kinds: contractions with epilogues, reductions with pro- and
+    epilogues, and pointwise DAGs; movement inside a region is an index map.
+
+    Why: every region is one trip through memory.  Requires layouts in the types (propagate-layout).
+    Ensures that every pointwise, movement, reduction and contraction op is in a region, apart from
+    movement ops that are views; that regions are as docs/ir.md says; that no value which is needed
+    outside a region (a graph output, say) is lost in it.
+
+        %2 = conv(%x, %w, %b)         %2 = fused(%x, %w, %b) {region = "contraction"}
+        %3 = relu(%2)           ->      body(%a0, %a1, %a2) { conv, relu }
+    """
+
+    name: ClassVar[str] = "fuse"
+    max_ops: int = 64  # of one region
+    profit: str = "roofline"  # or "always": whatever is legal
+
+    def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
+        regions = views = 0
+        graphs = [graph]
+        for at in graphs:
+            made, left = self._run(at, target, journal)
+            regions, views = regions + made, views + left
+            graphs.extend(b for op in at.ops if op.kind is Kind.CONTROL for b in op.bodies)
+        return PassResult(regions > 0, statistics={"regions": regions, "views": views})
+
+    def _run(self, graph: Graph, target: Target, journal: Journal | None) -> tuple[int, int]:
+        with Rewriter(graph, self.name, journal) as rw:
+            for op in graph.ops:
+                absorb_padding(rw, op)
+            split_movement(graph)
+            clusters = Clusters(graph)
+            misses = rw.journal.misses
+
+            def miss(what: str, reason: str) -> None:
+                key = (f"{self.name}/{what}", reason)
+                misses[key] = misses.get(key, 0) + 1
+
+            growth = Growth(
+                clusters, profit_of(self.profit, target), max_ops=self.max_ops, miss=miss
+            )
+            if not rw.exhausted:
+                ops = list(graph.ops)
+                growth.grow_contractions(ops)
+                growth.grow_reductions(ops)
+                growth.grow_pointwise(ops)
+                growth.join_siblings(ops)
+                growth.fold_operands(ops)
+                copy_cheap(graph, growth)
+            for cluster in list(dict.fromkeys(clusters.of.values())):
+                self._peel(growth, cluster)
+            merge_copies(graph, clusters)
+            return self._build(rw, growth)
+
+    @staticmethod
+    def _peel(growth: Growth, cluster: Cluster) -> None:
+        """Views at the border of a region need no kernel: they leave it."""
+        again = True
+        while again and len(cluster.ops) > 1:
+            again = False
+            inside = set(cluster.ops)
+            for op in cluster.ops:
+                if op.kind is not Kind.MOVEMENT or not growth.is_view(op):
+                    continue
+                feeds = any(u in inside for u in op.result.users)
+                fed = any(v.op in inside for v in op.operands)
+                rest = [o for o in cluster.ops if o is not op]
+                if (feeds and fed) or isinstance(describe_region(rest), str):
+                    continue
+                growth.clusters.remove(op)
+                again = True
+                break
+
+    def _build(self, rw: Rewriter, growth: Growth) -> tuple[int, int]:
+        graph = rw.graph
+        forced = _copied_outputs(graph, growth)
+        regions = views = 0
+        for cluster in list(growth.clusters.ordered()):
+            for op in cluster.ops:
+                graph.move_before(op, None)
+            last = cluster.ops[-1]
+            if not is_fusable(last):
+                continue
+            if len(cluster.ops) == 1 and growth.is_view(last) and last.result not in forced:
+                views += 1
+                continue
+            region = describe_region(cluster.ops)
+            assert isinstance(region, Region), region
+            with rw.step("form-region", last):
+                build_region(rw, cluster.ops, region)
+            regions += 1
+        return regions, views
+
+
+def _copied_outputs(graph: Graph, growth: Growth) -> set[Value]:
+    """Outputs that are views of storage which is not theirs alone, and so must be copied.
+
+    An output may be a view only of the whole result of an op that is no other output's storage.
+    """
+
+    def root(value: Value) -> Value:
+        while (
+            value.op is not None
+            and len(getattr(growth.clusters.of.get(value.op), "ops", ())) == 1
+            and view_of(value.op) is not None
+        ):
+            value = value.op.operands[0]
+        return value
+
+    owners = {v for v in graph.outputs if root(v) is v}
+    forced: set[Value] = set()
+    for value in graph.outputs:
+        source = root(value)
+        if source is value or value in forced:
+            continue
+        own = source.op is not None and source.op.kind is not Kind.SOURCE
+        same = source.type.storage_bytes == value.type.storage_bytes
+        if own and same and source not in owners:
+            owners.add(source)
+        else:
+            forced.add(value)
+    return forced
+
+
+def top_level_kernels(graph: Graph) -> list[Op]:
+    """The ops that run as kernels: all but sources and views; for reports and tests."""
+    return [
+        op
+        for op in graph.ops
+        if op.kind is not Kind.SOURCE and not (op.kind is Kind.MOVEMENT and view_of(op) is not None)
+    ]

@@ -1,0 +1,152 @@
+"""What a region may hold: the legality of fusion, apart from its profit.
+
+`describe_region` is the definition (docs/ir.md gives it in words): it takes ops in topological
+order and the values that others need, and answers with a `Region` or with the reason why these ops
+cannot be one.  It knows kinds, never ops, except for the movement ops whose index maps invert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from graphwright.compiler.ir.dims import Shape
+from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.op import Effect, Kind
+from graphwright.compiler.passes.views import affine_view
+
+FUSABLE = (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION)
+
+# Movement whose index map goes both ways: every result element is exactly one operand element.
+INVERTIBLE = ("reshape", "transpose", "relayout")
+
+RegionKind = Literal["pointwise", "reduction", "contraction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A legal region: its kind, its root (None for pointwise) and its outputs in order."""
+
+    kind: RegionKind
+    root: Op | None
+    outputs: tuple[Value, ...]
+
+
+def is_fusable(op: Op) -> bool:
+    """Whether an op may be in any region at all."""
+    return op.kind in FUSABLE and op.definition.effect is Effect.PURE and not op.bodies
+
+
+def is_single_constant(value: Value) -> bool:
+    """Whether a value is a constant of one element, which regions hold a copy of."""
+    op = value.op
+    return op is not None and op.name == "constant" and op.attributes["value"].elements == 1
+
+
+def outputs_of(ops: Sequence[Op]) -> tuple[Value, ...]:
+    """The results that something outside these ops uses, graph outputs included, in order."""
+    inside = set(ops)
+    return tuple(
+        r for op in ops for r in op.results if any(u.user not in inside for u in r.uses)
+    )
+
+
+def describe_region(
+    ops: Sequence[Op], outputs: tuple[Value, ...] | None = None
+) -> Region | str:
+    """The region that the ops form, or why they cannot form one.  `ops` are in graph order.
+
+    `outputs`: the results to count as needed outside; None: those that are.
+    """
+    for op in ops:
+        if not is_fusable(op):
+            return f"{op.name} cannot be in a region"
+    roots = [op for op in ops if op.kind in (Kind.REDUCTION, Kind.CONTRACTION)]
+    if outputs is None:
+        outputs = outputs_of(ops)
+    if len(roots) > 1:
+        return "two contractions or reductions"
+    if not roots:
+        shapes = {v.type.shape for v in outputs}
+        if len(shapes) > 1:
+            return "outputs of several shapes"
+        return Region("pointwise", None, outputs)
+    (root,) = roots
+    above = _above(root, ops)
+    if root.kind is Kind.CONTRACTION:
+        reason = _check_contraction(root, ops, above, outputs)
+        return reason or Region("contraction", root, outputs)
+    reason = _check_reduction(root, ops, above, outputs)
+    return reason or Region("reduction", root, outputs)
+
+
+def _above(root: Op, ops: Sequence[Op]) -> set[Op]:
+    """The ops whose results the root needs."""
+    inside, found, pending = set(ops), set[Op](), [root]
+    while pending:
+        for operand in pending.pop().operands:
+            if operand.op is not None and operand.op in inside and operand.op not in found:
+                found.add(operand.op)
+                pending.append(operand.op)
+    return found
+
+
+def _check_contraction(
+    root: Op, ops: Iterable[Op], above: set[Op], outputs: Iterable[Value]
+) -> str | None:
+    shape = root.results[0].type.shape
+    inside = set(ops)
+    for op in above:
+        if op.kind is not Kind.MOVEMENT:
+            return "only movement goes before a contraction"
+        if any(v in outputs for v in op.results):
+            return "a moved operand is needed elsewhere"
+    for operand in root.operands:
+        if operand.op in above and affine_view(operand, stop=lambda v: v.op not in inside) is None:
+            return "a moved operand is no affine view"
+    final: set[Value] = set()  # movement after the root: nothing pointwise comes after it
+    for op in ops:
+        if op is root or op in above:
+            continue
+        if op.kind is Kind.MOVEMENT:
+            if op.name not in INVERTIBLE:
+                return f"{op.name} after a contraction has no inverse"
+            if op.operands[0].op not in inside:
+                return "movement of a side operand"
+            final.add(op.result)
+            continue
+        if any(v in final for v in op.operands):
+            return "pointwise after a contraction's final movement"
+        if op.result.type.shape != shape:
+            return "an epilogue of another shape than the contraction's"
+    return None
+
+
+def _check_reduction(
+    root: Op, ops: Iterable[Op], above: set[Op], outputs: Iterable[Value]
+) -> str | None:
+    shapes = domain_shapes(root)
+    inside = set(ops)
+    final: set[Value] = set()
+    for op in ops:
+        if op is root or op in above:
+            continue
+        feeds_final = any(v in final for v in op.operands)
+        if op.kind is Kind.MOVEMENT:
+            if op.name not in INVERTIBLE or op.operands[0].op not in inside:
+                return "only invertible movement of its results goes after a reduction"
+            final.add(op.result)
+        elif feeds_final:
+            return "pointwise after a reduction's final movement"
+        elif op.result.type.shape not in shapes:
+            return "an epilogue of another shape than the reduction's"
+    for value in outputs:
+        if value not in final and value.type.shape not in shapes:
+            return "a prologue of another shape is needed elsewhere"
+    return None
+
+
+def domain_shapes(root: Op) -> tuple[Shape, ...]:
+    """The shapes of a reduction's loops: of its operand, and of its result where that differs."""
+    return tuple(dict.fromkeys((root.operands[0].type.shape, root.results[0].type.shape)))

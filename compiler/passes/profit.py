@@ -1,0 +1,225 @@
+"""Whether a fusion pays: a roofline estimate, the only place where fusion thinks about time.
+
+Legality is elsewhere (fuse_region.py); whoever wants another judgement gives the fuse pass another
+`Profit`.  Sizes are those of the symbols' typical values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphwright.compiler.ir.dims import Dim, evaluate, symbols_of
+from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.layout import order_of
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.fuse_region import Region, is_single_constant, outputs_of
+from graphwright.compiler.passes.views import AffineView
+from graphwright.compiler.target import Target
+
+# Beyond this a row of a reduction has left the nearer caches when its second phase reads it again.
+ROW_BYTES = 256 * 1024
+# A reduction with fewer rows than this leaves cores idle while it runs an elementwise phase.
+PARALLEL_ROWS = 16
+SMALL_BYTES = 64 * 1024
+
+
+def typical_size(dim: Dim) -> int:
+    """The dim at the typical values of its symbols."""
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, {s.name: s.typical for s in symbols_of(dim)})
+
+
+class Profit(Protocol):
+    """What fusion asks.  Both answers are a reason to refuse, or None to go ahead."""
+
+    def refuse_merge(
+        self, first: Sequence[Op], second: Sequence[Op], both: Sequence[Op], region: Region
+    ) -> str | None:
+        """Whether two regions (ops in order) cost less apart than as the one region `both`."""
+        ...
+
+    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
+        """Whether a contraction had better not read its operand through this view."""
+        ...
+
+    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
+        """Whether ops cost less computed once and stored than again in each of several regions."""
+        ...
+
+
+@dataclass(slots=True)
+class Roofline:
+    """Seconds of a region: launch + bytes / bandwidth + operations / peak, from the target's figures."""
+
+    target: Target
+    _elements: dict[Value, int]
+
+    def __init__(self, target: Target) -> None:
+        self.target, self._elements = target, {}
+
+    def elements(self, value: Value) -> int:
+        known = self._elements.get(value)
+        if known is None:
+            known = 1
+            for dim in value.type.shape:
+                known *= typical_size(dim)
+            self._elements[value] = known
+        return known
+
+    def bytes(self, value: Value) -> int:
+        return self.elements(value) * value.type.dtype.bytes
+
+    def seconds(self, ops: Sequence[Op]) -> float:
+        """The estimate for ops that run as one region; a contraction's own operations left out."""
+        inside = set(ops)
+        traffic = {v: None for op in ops for v in op.operands if v.op not in inside}
+        moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
+        moved += sum(map(self.bytes, outputs_of(ops)))
+        return (
+            self.target.launch_seconds
+            + moved / self.target.bandwidth
+            + self.operations(ops) / self.target.flops
+        )
+
+    def operations(self, ops: Sequence[Op]) -> float:
+        """Pointwise work, with what an element costs that is computed again for several users."""
+        inside = set(ops)
+        times: dict[Op, float] = {}
+        total = 0.0
+        for op in reversed(ops):
+            value = op.results[0]
+            own = float(self.elements(value))
+            broadcast = moved = 0.0
+            for user in value.users:
+                if user not in inside:
+                    continue
+                if user.kind is Kind.MOVEMENT:
+                    moved += times[user]
+                elif user.kind is Kind.POINTWISE:
+                    broadcast = max(broadcast, self._carried(value, user, times[user]))
+                else:
+                    broadcast = max(broadcast, own)
+            needed = broadcast + moved
+            if any(u.user not in inside for u in value.uses):
+                needed = max(needed, own)
+            times[op] = needed
+            if op.kind is Kind.POINTWISE:
+                total += needed * operations_per_element(op)
+        return total
+
+    def _carried(self, value: Value, user: Op, times: float) -> float:
+        """How often `value` is evaluated for a broadcasting user that is evaluated `times` times."""
+        shape, wide = value.type.shape, user.results[0].type.shape
+        own = self.elements(value)
+        if own >= self.elements(user.results[0]):
+            return times
+        lead = len(wide) - len(shape)
+        kept = [lead + i for i, d in enumerate(shape) if d != 1]
+        repeated = [i for i, d in enumerate(wide) if d != 1 and i not in kept]
+        innermost = order_of(user.results[0].type.layout, len(wide))
+        rank_of = {axis: i for i, axis in enumerate(innermost)}
+        if not kept or min(map(rank_of.__getitem__, repeated), default=0) > max(
+            map(rank_of.__getitem__, kept)
+        ):
+            return own  # constant in the inner loops: computed once outside of them
+        return times
+
+    def refuse_merge(
+        self, first: Sequence[Op], second: Sequence[Op], both: Sequence[Op], region: Region
+    ) -> str | None:
+        if region.kind == "reduction" and region.root is not None:
+            reason = self._refuse_second_phase(both, region.root)
+            if reason is not None:
+                return reason
+        apart = self.seconds(first) + self.seconds(second)
+        if self.seconds(both) >= apart:
+            return "computing again costs more than storing"
+        return None
+
+    def _refuse_second_phase(self, ops: Sequence[Op], root: Op) -> str | None:
+        """A reduction whose result is broadcast back over its rows: do they stay in cache?"""
+        operand, result = root.operands[0], root.results[0]
+        if operand.type.shape == result.type.shape:
+            return None
+        again = any(
+            op.kind is Kind.POINTWISE
+            and op.results[0].type.shape == operand.type.shape
+            and any(v.type.shape == result.type.shape and v.op in ops for v in op.operands)
+            for op in ops
+            if not self._feeds(op, root)
+        )
+        if not again or self.bytes(operand) <= SMALL_BYTES:
+            return None
+        rows = max(self.elements(result), 1)
+        if self.bytes(operand) / rows > ROW_BYTES:
+            return "a reduced row does not stay in cache for the phase after it"
+        if rows < PARALLEL_ROWS:
+            return "too few reduced rows to run the phase after them in parallel"
+        return None
+
+    @staticmethod
+    def _feeds(op: Op, root: Op) -> bool:
+        return any(v.op is op for v in root.operands)
+
+    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
+        order = [a for a in order_of(operand.type.layout, operand.type.rank)
+                 if operand.type.shape[a] != 1]  # fmt: skip
+        if order and view.strides[order[-1]] != 1:
+            return "the innermost axis of a contraction's operand would be strided"
+        return None
+
+    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
+        stored = self.seconds(cheap) + sum(map(self.seconds, users))
+        again = sum(self._seconds_with(cheap, ops) for ops in users)
+        return None if again < stored else "computing again costs more than storing"
+
+    def _seconds_with(self, cheap: Sequence[Op], ops: Sequence[Op]) -> float:
+        """A region that computes `cheap` for itself."""
+        made = {r for op in cheap for r in op.results}
+        inside = {*ops, *cheap}
+        traffic = {v: None for op in (*cheap, *ops) for v in op.operands if v.op not in inside}
+        moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
+        moved += sum(self.bytes(v) for v in outputs_of(ops) if v not in made)
+        used = max((self.elements(op.results[0]) for op in ops if made & set(op.operands)), default=0)
+        work = self.operations(ops) + sum(
+            max(used, self.elements(op.results[0])) * operations_per_element(op)
+            for op in cheap
+            if op.kind is Kind.POINTWISE
+        )
+        return (
+            self.target.launch_seconds
+            + moved / self.target.bandwidth
+            + work / self.target.flops
+        )
+
+
+def operations_per_element(op: Op) -> int:
+    """Rough: functions that exist for floats only are polynomials of some twenty operations."""
+    return 20 if getattr(op.definition, "accepts", "") == "float" else 1
+
+
+class Always:
+    """Fuses whatever is legal: for tests of legality and for comparison."""
+
+    def refuse_merge(
+        self, first: Sequence[Op], second: Sequence[Op], both: Sequence[Op], region: Region
+    ) -> str | None:
+        return None
+
+    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
+        return None
+
+    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
+        return "not asked for"
+
+
+def profit_of(name: str, target: Target) -> Profit:
+    """The judgement called "roofline" or "always".  Raises ValueError for another name."""
+    if name == "roofline":
+        return Roofline(target)
+    if name == "always":
+        return Always()
+    raise ValueError(f"fuse: profit is {name!r}, want roofline or always")

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.base import Journal, PassResult
-from graphwright.compiler.passes.fuse_build import build_region
+from graphwright.compiler.passes.fuse_build import build_region, merge_equal
 from graphwright.compiler.passes.fuse_clusters import Cluster, Clusters
 from graphwright.compiler.passes.fuse_grow import Growth
 from graphwright.compiler.passes.fuse_prepare import (
@@ -111,10 +111,11 @@ class Fuse:
             if len(cluster.ops) == 1 and growth.is_view(last) and last.result not in forced:
                 views += 1
                 continue
-            region = describe_region(cluster.ops)
-            assert isinstance(region, Region), region
             with rw.step("form-region", last):
-                build_region(rw, cluster.ops, region)
+                kept = merge_equal(rw, cluster.ops)
+                region = describe_region(kept)
+                assert isinstance(region, Region), region
+                build_region(rw, kept, region)
             regions += 1
         return regions, views
 

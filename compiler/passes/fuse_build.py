@@ -1,8 +1,8 @@
 """Makes a `fused` op out of the ops of a region.
 
 The body works on logical tensors: layouts stay on its inputs and outputs, so a `relayout` vanishes
-into the output that it made.  Constants of one element are copied into the body; equal ops in a
-body become one.
+into the output that it made.  Constants of one element are copied into the body, as are sources
+that are functions of coordinates; equal ops in a body become one.
 """
 
 from __future__ import annotations
@@ -10,24 +10,46 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from graphwright.compiler.ir.graph import Graph, Op, Value
-from graphwright.compiler.passes.fuse_region import Region, is_single_constant
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.fuse_region import Region, is_generated, is_single_constant
 from graphwright.compiler.passes.rewrite import Rewriter
 
 
+def merge_equal(rw: Rewriter, ops: Sequence[Op]) -> list[Op]:
+    """The ops (in graph order) without those that repeat an earlier one, which are erased."""
+    known: dict[Hashable, Op] = {}
+    kept: list[Op] = []
+    for op in ops:
+        types = tuple(r.type for r in op.results)
+        twin = known.setdefault((op.name, tuple(op.attributes.items()), op.operands, types), op)
+        if twin is op:
+            kept.append(op)
+            continue
+        for old, new in zip(op.results, twin.results, strict=True):
+            rw.replace_value(old, new)
+        rw.erase(op)
+    return kept
+
+
 def build_region(rw: Rewriter, ops: Sequence[Op], region: Region) -> Op:
-    """Replaces the ops (in graph order) by one `fused` op before the current op of the step."""
+    """Replaces the ops (in graph order) by one `fused` op before the last of them."""
     body = Graph("body", registry=rw.graph.registry)
     inside = set(ops)
     operands: list[Value] = []
     values: dict[Value, Value] = {}
-    known: dict[Hashable, Op] = {}
+
+    generated = {v for op in ops for v in op.operands if is_generated(v)}
+    if region.kind == "contraction":  # its operands lie in memory, also behind movement
+        generated -= {
+            v for op in ops for v in op.operands if op.kind in (Kind.CONTRACTION, Kind.MOVEMENT)
+        }
 
     def take(value: Value) -> Value:
         found = values.get(value)
         if found is not None:
             return found
         assert value.op not in inside, "ops of a region are in order"
-        if is_single_constant(value) and value.op is not None:
+        if value.op is not None and (is_single_constant(value) or value in generated):
             source = value.op
             copy = body.create(
                 source.name, (), source.attributes, origins=source.origins, names=[value.name]
@@ -54,11 +76,6 @@ def build_region(rw: Rewriter, ops: Sequence[Op], region: Region) -> Op:
                     given[0].type = given[0].type.with_layout(result.type.layout)
                     given[0].equals = result.equals or given[0].equals
                 continue
-        key = (op.name, tuple(op.attributes.items()), tuple(given))
-        twin = known.get(key)
-        if twin is not None and not any(r in outputs for r in op.results):
-            values.update(zip(op.results, twin.results, strict=True))
-            continue
         plain = [r.type if r in outputs else r.type.with_layout(None) for r in op.results]
         copy = body.create(
             op.name,
@@ -68,7 +85,6 @@ def build_region(rw: Rewriter, ops: Sequence[Op], region: Region) -> Op:
             types=plain,
             names=[r.name for r in op.results],
         )
-        known[key] = copy
         for old, new in zip(op.results, copy.results, strict=True):
             new.equals = old.equals
             values[old] = new
@@ -80,6 +96,7 @@ def build_region(rw: Rewriter, ops: Sequence[Op], region: Region) -> Op:
         "fused",
         operands,
         {"region": region.kind},
+        before=ops[-1],
         bodies=[body],
         names=[v.name for v in region.outputs],
         origins=dict.fromkeys(o for op in ops for o in op.origins),

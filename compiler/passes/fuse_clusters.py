@@ -89,9 +89,7 @@ class Clusters:
         return merged
 
     @staticmethod
-    def _beside(
-        members: dict[Cluster, None], limit: int, *, upward: bool
-    ) -> list[Cluster] | None:
+    def _beside(members: dict[Cluster, None], limit: int, *, upward: bool) -> list[Cluster] | None:
         """In order, what lies before (after) the members on this side of `limit`.
 
         None when a path leaves the members and comes back, or the search is too long.

@@ -18,6 +18,7 @@ from graphwright.compiler.passes.fuse_region import (
     describe_region,
     domain_shapes,
     is_fusable,
+    is_generated,
 )
 from graphwright.compiler.passes.profit import Profit
 from graphwright.compiler.passes.views import affine_view, view_of
@@ -38,7 +39,15 @@ class Growth:
     def is_view(self, op: Op) -> bool:
         known = self._views.get(op)
         if known is None:
-            known = self._views[op] = view_of(op) is not None
+            known = view_of(op) is not None
+            # What a region calculates from coordinates lies nowhere in memory to be viewed.
+            source = op.operands[0]
+            while known and source.op is not None:
+                known = not is_generated(source)
+                if not self._views.get(source.op, False):
+                    break
+                source = source.op.operands[0]
+            self._views[op] = known
         return known
 
     def in_order(self, *parts: Sequence[Op]) -> list[Op]:
@@ -183,9 +192,11 @@ class Growth:
             if user.result.type.shape != value.type.shape:
                 continue
             of = self.clusters.of
-            if last is None or of[last] is of[user]:
-                last = user
-            elif self.attempt(of[last], [of[user]], "sibling") is None:
+            if (
+                last is None
+                or of[last] is of[user]
+                or self.attempt(of[last], [of[user]], "sibling") is None
+            ):
                 last = user
 
     def _grow_down(self, root: Op, fits: Callable[[Op], bool], what: str) -> None:

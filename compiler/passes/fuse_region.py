@@ -44,17 +44,23 @@ def is_single_constant(value: Value) -> bool:
     return op is not None and op.name == "constant" and op.attributes["value"].elements == 1
 
 
-def outputs_of(ops: Sequence[Op]) -> tuple[Value, ...]:
-    """The results that something outside these ops uses, graph outputs included, in order."""
-    inside = set(ops)
-    return tuple(
-        r for op in ops for r in op.results if any(u.user not in inside for u in r.uses)
+def is_generated(value: Value) -> bool:
+    """Whether a value is a function of its coordinates that regions calculate instead of reading."""
+    op = value.op
+    if op is None or op.name not in ("full", "iota"):
+        return False
+    return op.name == "full" or not any(
+        isinstance(op.attributes[n], float) for n in ("start", "step")
     )
 
 
-def describe_region(
-    ops: Sequence[Op], outputs: tuple[Value, ...] | None = None
-) -> Region | str:
+def outputs_of(ops: Sequence[Op]) -> tuple[Value, ...]:
+    """The results that something outside these ops uses, graph outputs included, in order."""
+    inside = set(ops)
+    return tuple(r for op in ops for r in op.results if any(u.user not in inside for u in r.uses))
+
+
+def describe_region(ops: Sequence[Op], outputs: tuple[Value, ...] | None = None) -> Region | str:
     """The region that the ops form, or why they cannot form one.  `ops` are in graph order.
 
     `outputs`: the results to count as needed outside; None: those that are.

@@ -183,17 +183,15 @@ class Roofline:
         traffic = {v: None for op in (*cheap, *ops) for v in op.operands if v.op not in inside}
         moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
         moved += sum(self.bytes(v) for v in outputs_of(ops) if v not in made)
-        used = max((self.elements(op.results[0]) for op in ops if made & set(op.operands)), default=0)
+        used = max(
+            (self.elements(op.results[0]) for op in ops if made & set(op.operands)), default=0
+        )
         work = self.operations(ops) + sum(
             max(used, self.elements(op.results[0])) * operations_per_element(op)
             for op in cheap
             if op.kind is Kind.POINTWISE
         )
-        return (
-            self.target.launch_seconds
-            + moved / self.target.bandwidth
-            + work / self.target.flops
-        )
+        return self.target.launch_seconds + moved / self.target.bandwidth + work / self.target.flops
 
 
 def operations_per_element(op: Op) -> int:

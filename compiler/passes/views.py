@@ -8,6 +8,7 @@ planning, fusion and code generation ask the same functions, so they cannot disa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ def _reshape(op: Op, base: AffineView) -> AffineView | None:
         return AffineView(base.source, base.offset, (0,) * len(new))
     strides: list[Dim] = [1] * len(new)
     for left, right in groups:
-        for outer, inner in zip(left, left[1:], strict=False):
+        for outer, inner in itertools.pairwise(left):
             if not equal(base.strides[outer], multiply(base.strides[inner], old[inner])):
                 return None  # the merged axes are not adjacent in memory
         step: Dim = base.strides[left[-1]] if left else 1

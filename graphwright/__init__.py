@@ -1,6 +1,12 @@
 """graphwright: a graph-level inference compiler.
 
-Everything is imported on first use, so that a deployment needs no compiler package.
+    import graphwright as gw
+    model = gw.compile("model.onnx")          # or bytes, ModelProto, an onnxscript function
+    (logits,) = model(images)                 # numpy in, numpy out
+    model.save("model.gw")
+    model = gw.load("model.gw")               # needs neither the compiler nor onnx
+
+Everything is imported on first use, so that loading an artifact imports the runtime alone.
 """
 
 from __future__ import annotations
@@ -15,40 +21,56 @@ from graphwright.errors import (
     GraphwrightError,
     InputError,
     InvalidModelError,
+    Problem,
     ResourceError,
     UnsupportedError,
 )
 
 if TYPE_CHECKING:
+    from graphwright.compilation import CheckReport, check, compile
+    from graphwright.compiler.options import CompileOptions
+    from graphwright.runtime import CompiledModel, load
     from graphwright.runtime.manifest import TensorSpec
-    from graphwright.runtime.model import CompiledModel, load
 
 __version__ = "0.1.0"
+
 __all__ = [
     "ArtifactError",
+    "CheckReport",
     "CompileError",
+    "CompileOptions",
     "CompiledModel",
     "DowngradeError",
     "GraphwrightError",
     "InputError",
     "InvalidModelError",
+    "Problem",
     "ResourceError",
     "TensorSpec",
     "UnsupportedError",
+    "check",
+    "compile",
     "load",
 ]
-_LAZY = {
-    "CompiledModel": "graphwright.runtime.model",
+
+_MODULE_OF = {
+    "CheckReport": "graphwright.compilation",
+    "CompileOptions": "graphwright.compiler.options",
+    "CompiledModel": "graphwright.runtime",
     "TensorSpec": "graphwright.runtime.manifest",
-    "load": "graphwright.runtime.model",
+    "check": "graphwright.compilation",
+    "compile": "graphwright.compilation",
+    "load": "graphwright.runtime",
 }
 
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
+    module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module 'graphwright' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -29,6 +29,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS, MANIFEST],
         (*STANDARD, "jinja2", "triton", "cuda"),
     ),
+    "compiler/report.py": ([IR, MANIFEST], STANDARD),
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.runtime"], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
     "runtime": (["graphwright.runtime", ERRORS], (*STANDARD, "cuda", "torch")),

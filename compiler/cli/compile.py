@@ -1,0 +1,99 @@
+"""graphwright compile: a model to one deployable file, and the report on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphwright.compiler.cli.console import (
+    Console,
+    bytes_text,
+    seconds_text,
+    table,
+    write_json,
+)
+from graphwright.compiler.cli.parameters import common, compile_parameters, model_argument
+from graphwright.compiler.options import CompileOptions
+from graphwright.compiler.report import CompileReport, bindings_of, ratio_text
+from graphwright.errors import InputError
+
+
+@click.command("compile")
+@model_argument
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT.gw",
+              help="The artifact (default: the model's name with .gw, in this folder).")  # fmt: skip
+@compile_parameters
+@click.option("--print-after", multiple=True, metavar="PASS|all",
+              help="Print the graph after a pass, on stdout. Repeatable.")  # fmt: skip
+@click.option("--stop-after", metavar="PASS",
+              help="Print the graph after this pass and stop; no artifact is made.")  # fmt: skip
+@common
+def command(
+    model: Path, output: Path | None, options: CompileOptions, print_after: tuple[str, ...],
+    stop_after: str | None, json_to: str | None, console: Console,
+) -> None:  # fmt: skip
+    """Compile MODEL to one file that the runtime loads without the compiler."""
+    from graphwright.compilation import build, run_passes
+    from graphwright.compiler.cli.progress import Progress
+
+    options = options.replaced(print_after=print_after, stop_after=stop_after)
+    if (print_after or stop_after) and json_to == "-":
+        raise InputError("--json - and the printed graphs both want stdout; give --json a file")
+    if stop_after:
+        if output is not None:
+            raise InputError("-o has no effect with --stop-after, which makes no artifact")
+        with Progress(console, options) as progress:
+            graph, _ = run_passes(model, options, listeners=[progress])
+        progress.print_graph(graph)
+        return
+    target = output or Path(model.name).with_suffix(".gw")
+    if target.resolve() == model.resolve():
+        raise InputError(f"-o {target} would overwrite the model; name another file")
+    if not target.resolve().parent.is_dir():
+        raise InputError(f"-o {target}: there is no folder {target.resolve().parent}")
+    with Progress(console, options) as progress:
+        built = build(model, options, listeners=[progress], on_stage=progress.stage)
+        progress.stage("writing")
+        built.artifact.write(target)
+    report = built.report(target.stat().st_size)
+    if json_to:
+        write_json(report.to_json() | {"artifact": str(target)}, json_to)
+    if console.verbosity >= 0:
+        show_report(report, console)
+        console.say(f"wrote {target} ({bytes_text(report.artifact_bytes)})")
+
+
+def show_report(report: CompileReport, console: Console) -> None:
+    """The report for people, on stderr: the artifact is the data of this command."""
+    counts = report.counts
+    main = report.variants[0]
+    per = report.launches_per_anchor
+    console.say(
+        f"{main.launches} launches of {main.kernels} kernels for {counts.contractions} contractions "
+        f"and {counts.reductions} reductions" + (f" ({per:.2f} each)" if per else "")
+    )
+    console.say(f"{counts.transposes} transposes left, {counts.opaque} opaque ops")
+    columns = ["variant", ">kernels"]
+    bindings = bindings_of(main.arena)
+    for binding in bindings:
+        at = "" if len(bindings) == 1 else f" at {binding}"
+        columns += [f">arena{at}", f">lower bound{at}"]
+    columns += [">of bound", ">code"]
+    rows: list[list[object]] = []
+    for v in report.variants:
+        row: list[object] = [v.target, v.kernels]
+        for b in bindings:
+            row += [bytes_text(v.arena.get(b, 0)), bytes_text(v.lower_bound.get(b, 0))]
+        rows.append([*row, ratio_text(v.arena, v.lower_bound), bytes_text(v.library_bytes)])
+    console.words.print(table(columns, rows))
+    times = ", ".join(f"{stage} {seconds_text(s)}" for stage, s in report.seconds.items())
+    console.say(
+        f"weights {bytes_text(report.weight_bytes)}; "
+        f"{seconds_text(sum(report.seconds.values()))} ({times})"
+    )
+    if console.verbosity >= 1 and report.passes:
+        rows = [[n, seconds_text(s), "changed" if c else ""] for n, s, c in report.passes]
+        console.words.print(table(["pass", ">time", ""], rows))
+    for note in report.notes:
+        console.say(f"note: {note}")

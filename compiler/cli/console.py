@@ -1,0 +1,134 @@
+"""Where words go: data to stdout, everything said about it to stderr.
+
+Colour and progress appear on a terminal only, never with NO_COLOR.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graphwright.errors import InputError, ResourceError
+
+
+class Console:
+    """`verbosity`: -1 errors only, 0 normal, 1 with details, 2 with tracebacks."""
+
+    def __init__(self, verbosity: int = 0) -> None:
+        from rich.console import Console as Rich
+
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        self.verbosity = verbosity
+        self.words = Rich(stderr=True, soft_wrap=True, no_color=plain, highlight=False)
+        width = None if sys.stdout.isatty() else 120
+        self.data = Rich(soft_wrap=True, width=width, no_color=plain, highlight=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.words.is_terminal
+
+    def say(self, text: str) -> None:
+        """A line for people, on stderr; nothing with -q."""
+        if self.verbosity >= 0:
+            self.words.print(text, markup=False)
+
+    def detail(self, text: str) -> None:
+        """A line that -v asks for."""
+        if self.verbosity >= 1:
+            self.words.print(text, markup=False, style="dim")
+
+    def warn(self, text: str) -> None:
+        self.words.print(f"warning: {text}", markup=False, style="yellow")
+
+    def error(self, text: str) -> None:
+        first, _, rest = text.partition("\n")
+        self.words.print("error:", style="bold red", end=" ")
+        self.words.print(first, markup=False)
+        if rest:
+            self.words.print(rest, markup=False)
+
+    def show(self, what: Any) -> None:
+        """Data: a string, a table or any rich renderable, on stdout."""
+        if isinstance(what, str):
+            self.data.print(what, markup=False, emoji=False)
+        else:
+            self.data.print(what)
+
+    @contextmanager
+    def stage(self, text: str) -> Generator[None]:
+        """A step that takes a while: a spinner on a terminal, with -v a line with its time."""
+        start = time.perf_counter()
+        if self.is_terminal and self.verbosity >= 0:
+            with self.words.status(text):
+                yield
+        else:
+            yield
+        self.detail(f"{text}: {time.perf_counter() - start:.2f} s")
+
+
+def write_json(value: Any, destination: str) -> None:
+    """JSON to a file, or to stdout for `-`.  Raises InputError or ResourceError."""
+    text = json.dumps(value, indent=2, allow_nan=False, default=str) + "\n"
+    if destination == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_file(Path(destination), text.encode())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Writes beside the file and renames, so that a half-written file never has its name."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no folder {path.parent}") from None
+    except OSError as error:
+        raise ResourceError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Any:
+    """A table; columns whose header begins with `>` are numbers and stand to the right."""
+    from rich.table import Table
+
+    out = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in columns:
+        number = column.startswith(">")
+        out.add_column(
+            column.lstrip(">"), justify="right" if number else "left", overflow="fold",
+            no_wrap=number, header_style="bold",
+        )  # fmt: skip
+    from rich.text import Text
+
+    for row in rows:
+        out.add_row(*(Text(str(cell)) for cell in row))
+    return out
+
+
+def bytes_text(count: float) -> str:
+    """1.4 MiB"""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """12.3 us, 4.56 ms, 1.2 s"""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds:.1f} s"

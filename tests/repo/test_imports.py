@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 IR = "graphwright.compiler.ir"
 TARGET = "graphwright.compiler.target"
 ERRORS = "graphwright.errors"
+FILES = "graphwright.files"
 MANIFEST = "graphwright.runtime.manifest"
+ARCHIVE = "graphwright.runtime.archive"  # the container, beside the manifest: one format, two sides
 STANDARD = ("numpy", "ml_dtypes")
 COMPILER = [
     "graphwright.compiler." + p
@@ -26,13 +28,14 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/target.py": ([ERRORS], STANDARD),
     "compiler/options.py": ([IR, TARGET, ERRORS, "graphwright.compiler.passes"], STANDARD),
     "compiler/codegen": (
-        ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS, MANIFEST],
+        ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS,
+         FILES, MANIFEST, ARCHIVE],
         (*STANDARD, "jinja2", "triton", "cuda"),
     ),
     "compiler/report.py": ([IR, MANIFEST], STANDARD),
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.runtime"], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
-    "runtime": (["graphwright.runtime", ERRORS], (*STANDARD, "cuda", "torch")),
+    "runtime": (["graphwright.runtime", ERRORS, FILES], (*STANDARD, "cuda", "torch")),
     "frontends/onnx": (
         ["graphwright.frontends.onnx", IR, "graphwright.compiler.driver", "graphwright.runtime", ERRORS],
         (*STANDARD, "onnx", "onnx_ir", "onnxscript"),

@@ -1,0 +1,167 @@
+"""From kernel sources to shared objects: one per ISA level, compiled in parallel, cached.
+
+Kernels are grouped in a few translation units, so that headers are read a few times and not once a
+kernel; one more unit holds the thread pool and the replay of launches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import run
+from typing import Any
+
+from graphwright import __version__
+from graphwright.compiler.codegen.cache import ObjectCache, key_of
+from graphwright.compiler.codegen.toolchain import (
+    INCLUDE,
+    Toolchain,
+    find_toolchain,
+    headers_digest,
+    macros,
+)
+from graphwright.errors import CompileError
+
+RUNTIME_SOURCE = '#include "gw/runtime.h"\n'
+UNIT_WEIGHT = 40_000  # about how many characters of source make one translation unit
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKernel:
+    """One kernel as text with the headers that it includes."""
+
+    name: str
+    source: str
+    includes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did, for reports: how many units were compiled and how many were cached."""
+
+    compiled: int = 0
+    cached: int = 0
+    failures: list[str] = field(default_factory=list[str])
+
+
+def build_libraries(
+    kernels: Sequence[SourceKernel],
+    levels: Sequence[str],
+    *,
+    jobs: int = 1,
+    cache_dir: Path | None = None,
+    toolchain: Toolchain | None = None,
+    report: BuildReport | None = None,
+) -> dict[str, bytes]:
+    """A shared object for each ISA level with all the kernels, the pool and the replay loop.
+
+    Raises CompileError with the compiler's first messages and the path of the kept source.
+    """
+    tools = toolchain or find_toolchain()
+    cache = ObjectCache(cache_dir)
+    counts = report or BuildReport()
+    units = translation_units(kernels)
+    libraries: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="graphwright-") as scratch:
+        folder = Path(scratch)
+        missing: list[tuple[str, str, str, dict[str, Any]]] = []  # level, key, unit, record
+        objects: dict[str, list[str]] = {}
+        library_keys: dict[str, str] = {}
+        for level in levels:
+            records = [_record(tools, level, unit) for unit in units]
+            keys = [key_of(r) for r in records]
+            library_keys[level] = key_of({"link": list(tools.link_flags()), "objects": keys})
+            known = cache.get(library_keys[level])
+            if known is not None:
+                libraries[level] = known
+                counts.cached += len(units)
+                continue
+            objects[level] = keys
+            missing += [
+                (level, key, unit, record)
+                for key, unit, record in zip(keys, units, records, strict=True)
+            ]
+
+        def compile_one(item: tuple[str, str, str, dict[str, Any]]) -> None:
+            level, key, unit, record = item
+            path = folder / f"{key}.o"
+            known = cache.get(key)
+            if known is not None:
+                path.write_bytes(known)
+                counts.cached += 1
+                return
+            _compile(tools, level, unit, path, cache_dir)
+            counts.compiled += 1
+            cache.put(key, path.read_bytes(), {k: v for k, v in record.items() if k != "source"})
+
+        # The largest first: the last one to finish decides.
+        missing.sort(key=lambda item: -len(item[2]))
+        with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
+            list(pool.map(compile_one, missing))
+        for level, keys in objects.items():
+            data = _link(tools, level, [folder / f"{k}.o" for k in keys], folder / f"{level}.so")
+            libraries[level] = data
+            cache.put(library_keys[level], data, {"level": level, "objects": keys})
+    return {level: libraries[level] for level in levels}
+
+
+def translation_units(kernels: Sequence[SourceKernel]) -> list[str]:
+    """Sources of translation units: kernels with the same headers together, of bounded length."""
+    unique = {k.name: k for k in kernels}
+    by_headers: dict[tuple[str, ...], list[SourceKernel]] = {}
+    for kernel in sorted(unique.values(), key=lambda k: k.name):
+        by_headers.setdefault(kernel.includes, []).append(kernel)
+    units = [RUNTIME_SOURCE]
+    for includes, group in sorted(by_headers.items()):
+        head = "".join(f'#include "{header}"\n' for header in includes)
+        size = sum(len(k.source) for k in group)
+        count = max(1, min(len(group), round(size / UNIT_WEIGHT)))
+        bins: list[list[str]] = [[] for _ in range(count)]
+        for k in sorted(group, key=lambda k: (-len(k.source), k.name)):
+            min(bins, key=lambda b: sum(map(len, b))).append(k.source)
+        units += [head + "\n" + "\n".join(b) for b in bins]
+    return units
+
+
+def _record(tools: Toolchain, level: str, unit: str) -> dict[str, Any]:
+    """Everything that an object file depends on."""
+    return {
+        "generator": __version__,
+        "compiler": tools.describe(),
+        "flags": list(tools.flags(level)),
+        "isa": macros(tools, level) if level == "native" else level,
+        "headers": headers_digest(),
+        "source": unit,
+    }
+
+
+def _compile(tools: Toolchain, level: str, unit: str, path: Path, keep: Path | None) -> None:
+    source = path.with_suffix(".cpp")
+    source.write_text(unit)
+    command = [*tools.command, *tools.flags(level), f"-I{INCLUDE}", "-c", str(source)]
+    done = run([*command, "-o", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        folder = (keep or Path(tempfile.gettempdir())) / "failed"
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = folder / source.name
+        shown = " ".join([*command[:-1], str(kept)])
+        kept.write_text(f"// {shown}\n{unit}")
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        first = "\n".join((errors or done.stderr.splitlines())[:8])
+        raise CompileError(
+            f"the C++ compiler refused generated code ({level}); this is a fault of graphwright. "
+            f"The source is kept: {kept}\n{first}"
+        )
+
+
+def _link(tools: Toolchain, level: str, objects: Sequence[Path], path: Path) -> bytes:
+    target = ("-target", "aarch64-linux-gnu") if tools.is_zig and level == "aarch64" else ()
+    names = [str(o) for o in objects]
+    command = [*tools.command, *target, *names, *tools.link_flags(), "-o", str(path)]
+    done = run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CompileError(f"linking the kernels failed ({level}):\n{done.stderr.strip()[:2000]}")
+    return path.read_bytes()

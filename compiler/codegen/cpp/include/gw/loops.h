@@ -1,0 +1,77 @@
+// What generated loop nests use besides the math: index helpers, small-float storage, loop hints.
+#pragma once
+#include <stdint.h>
+
+#include "abi.h"
+#include "pool.h"
+#include "simd.h"
+
+// The next loop carries no dependence from one iteration to another: kernels read an element of an
+// operand before they write the element of a result that may share its storage.
+#if defined(__clang__)
+#define GW_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define GW_IVDEP _Pragma("GCC ivdep")
+#endif
+
+namespace gw GW_HIDDEN {
+
+GW_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+GW_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Division rounded down and its remainder in [0, b), for b > 0 and any a.
+GW_INLINE int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+GW_INLINE int64_t floor_modulo(int64_t a, int64_t b) { return a % b + (a % b < 0 ? b : 0); }
+
+// A loaded index: negative ones count from the end; kept inside [0, extent) so that no read leaves the
+// tensor whatever the data says.
+GW_INLINE int64_t wrap_index(int64_t i, int64_t extent) {
+  return smaller(larger(i < 0 ? i + extent : i, 0), extent - 1);
+}
+
+// How many items one piece of a parallel loop holds at least, when an item costs `cost` units (about a
+// byte moved, a quarter of a nanosecond of one core): below it, waking a thread costs more than it brings.
+GW_INLINE int64_t grain(int64_t cost) { return 1 + 98304 / (cost > 0 ? cost : 1); }
+
+// f16 and bf16 live in memory as their bits; arithmetic is in float. All branch-free, so that they
+// vectorise; rounding is to nearest even, NaN stays NaN.
+GW_INLINE float bits_float(uint32_t u) {
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+GW_INLINE uint32_t float_bits(float f) {
+  uint32_t u;
+  __builtin_memcpy(&u, &f, 4);
+  return u;
+}
+
+GW_INLINE float from_bf16(uint16_t h) { return bits_float(static_cast<uint32_t>(h) << 16); }
+GW_INLINE uint16_t to_bf16(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const uint32_t quiet = (u >> 16) | 0x40u;
+  return static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+GW_INLINE float from_f16(uint16_t h) {
+  const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fffu) << 13;
+  const uint32_t scaled = float_bits(bits_float(magnitude) * bits_float(0x77800000u));  // 2^112
+  const uint32_t special = magnitude | 0x7f800000u;
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  return bits_float(((h & 0x7c00u) == 0x7c00u ? special : scaled) | sign);
+}
+GW_INLINE uint16_t to_f16(float x) {
+  const uint32_t u = float_bits(x);
+  const uint32_t magnitude = u & 0x7fffffffu;
+  const uint32_t sign = (u >> 16) & 0x8000u;
+  // Normal results: round the 13 dropped bits to even, rebias the exponent by 112.
+  const uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  // Below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits of the sum.
+  const uint32_t tiny = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t finite = magnitude < 0x38800000u ? tiny : normal;
+  const uint32_t infinite = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return static_cast<uint16_t>((magnitude >= 0x477ff000u ? infinite : finite) | sign);
+}
+
+}  // namespace gw

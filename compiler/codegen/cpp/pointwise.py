@@ -1,0 +1,104 @@
+"""Pointwise regions, and whatever is only a movement of elements: one kernel, loops in output order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphwright.compiler.codegen.cpp.function import (
+    KernelBuilder,
+    as_region,
+    check_dtype,
+    type_order,
+)
+from graphwright.compiler.codegen.cpp.loops import emit_nest
+from graphwright.compiler.codegen.cpp.nest import Part, Store, build_parts
+from graphwright.compiler.codegen.cpp.scalar_text import Names
+from graphwright.compiler.codegen.cpp.types import storage_type
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.scalar import Load
+from graphwright.compiler.ir.dims import Shape
+from graphwright.compiler.ir.graph import Graph, Op, Value
+
+
+def emit_pointwise(op: Op) -> list[EmittedLaunch]:
+    """A region of pointwise and movement ops (or one such op) as one launch."""
+    body, operands = as_region(op)
+    for value in (*operands, *op.results):
+        check_dtype(op, value.type.dtype)
+    if any(r.type.dtype.bits < 8 for r in op.results):
+        raise problem(op, "a 4-bit result has no kernel", "keep 4-bit tensors as constants")
+    groups: dict[Shape, list[int]] = {}
+    for i, value in enumerate(body.outputs):
+        groups.setdefault(value.type.shape, []).append(i)
+    nests = [output_parts(body, indices) for indices in groups.values()]
+    everything = [part for parts in nests for part in parts]
+
+    builder = KernelBuilder(op, stem_of(body))
+    used = used_inputs(everything, body)
+    pairs = [] if len(groups) > 1 else in_place_pairs(everything, body)
+    shared = {name for pair in pairs for name in pair}
+    pointers: dict[Value, str] = {}
+    for i in used:
+        pointers[body.inputs[i]] = builder.tensor(f"in{i}", operands[i])
+    for i, result in enumerate(op.results):
+        builder.tensor(f"out{i}", result, written=True)
+    builder.parameters = [
+        p if p.name not in shared else type(p)(p.name, p.type, p.written, p.argument, False)
+        for p in builder.parameters
+    ]
+    builder.in_place = pairs
+    outputs = [(f"out{i}", r.type.dtype) for i, r in enumerate(op.results)]
+    names = Names()
+    for k, parts in enumerate(nests):
+        emit_nest(builder, parts, pointers, outputs, names, suffix=f"{k}" if k else "")
+    return [builder.launch(body, operands)]
+
+
+def output_parts(body: Graph, indices: Sequence[int]) -> list[Part]:
+    """The nest that writes these outputs, which have one shape."""
+    first = body.outputs[indices[0]].type
+
+    def stores(low: Lowering, at: Coordinates) -> list[Store]:
+        return [
+            Store(i, offset_of(body.outputs[i].type, at, low.domain), low.at(body.outputs[i], at))
+            for i in indices
+        ]
+
+    reserved = [s.replace(".", "_") for s in body.symbols]
+    return build_parts(first.shape, type_order(first), stores, reserved=reserved)
+
+
+def used_inputs(parts: Sequence[Part], body: Graph) -> list[int]:
+    """Indices of the body inputs that the parts read."""
+    read = {n.source for p in parts for n in p.nodes if isinstance(n, Load)}
+    return [i for i, v in enumerate(body.inputs) if v in read]
+
+
+def in_place_pairs(parts: Sequence[Part], body: Graph) -> list[tuple[str, str]]:
+    """(output, input) names that may share storage: read and written at the same offsets only."""
+    pairs: list[tuple[str, str]] = []
+    for o, result in enumerate(body.outputs):
+        for i, value in enumerate(body.inputs):
+            if value.type.shape != result.type.shape or (
+                value.type.layout != result.type.layout
+                or storage_type(value.type.dtype) != storage_type(result.type.dtype)
+            ):
+                continue
+            same = all(
+                load.offset == store.offset
+                for part in parts
+                for store in part.stores
+                if store.output == o
+                for load in part.nodes
+                if isinstance(load, Load) and load.source is value
+            )
+            if same:
+                pairs.append((f"out{o}", f"in{i}"))
+    return pairs
+
+
+def stem_of(body: Graph) -> str:
+    """A kernel name that says what it computes."""
+    names = [op.name for op in body.ops if op.name not in ("constant", "reshape")]
+    return "_".join(dict.fromkeys(names)) or "copy"

@@ -1,0 +1,278 @@
+"""Scalar nodes as C++ statements: each value named once, at the loop level where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
+from graphwright.compiler.codegen.cpp.nest import Part
+from graphwright.compiler.codegen.cpp.types import literal, read, scalar_type
+from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.scalar import (
+    Apply,
+    Choose,
+    Given,
+    Index,
+    Load,
+    Node,
+    Number,
+    Wrapped,
+    children,
+    index_dims,
+)
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim, Symbol
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.types import DType
+
+
+class Names:
+    """Fresh C++ names in one kernel: `add0`, `add1`, ..."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        n = self._next.get(stem, 0)
+        self._next[stem] = n + 1
+        return f"{stem}{n}"
+
+
+class ScalarWriter:
+    """Writes the scalar code of one part of a nest.
+
+    Items are nodes and derived variables.  `level(item)` is the index of the innermost loop that an
+    item depends on (-1: none); `statements(level)` writes those of one level, operands first.
+    `pointers` maps body inputs to the names of their C++ pointers.
+    """
+
+    def __init__(self, part: Part, pointers: Mapping[Value, str], names: Names) -> None:
+        self.part, self.pointers, self.names = part, pointers, names
+        self.variables: dict[Symbol, str] = {}
+        self._texts: dict[int, str] = {}
+        self._levels: dict[int | Symbol, int] = {v: i for i, v in enumerate(part.loops)}
+        self._depth: dict[Symbol, int] = {v: i for i, v in enumerate(part.loops)}
+        self._items = self._unconditional([s.node for s in part.stores])
+        for store in part.stores:
+            self._items += [v for v in self._derived(store.offset) if v not in self._items]
+
+    # -- order and levels
+
+    def _derived(self, dim: Dim) -> list[Symbol]:
+        """The derived variables that a dim needs, operands first."""
+        out: list[Symbol] = []
+        for v in self.part.domain.variables_of(self.part.resolve(dim)):
+            definition = self.part.domain.definitions.get(v)
+            if definition is None:
+                continue
+            if definition.operator != "data":
+                out += [u for u in self._derived(definition.dividend) if u not in out]
+            out.append(v)
+        return out
+
+    def _unconditional(self, roots: Sequence[Node]) -> list[Node | Symbol]:
+        """What is evaluated whenever the roots are: all under them but the branches of choices."""
+        order: dict[int | Symbol, Node | Symbol] = {}
+
+        def visit_symbol(v: Symbol) -> None:
+            if v in order:
+                return
+            definition = self.part.domain.definitions[v]
+            if definition.operator == "data":
+                assert isinstance(definition.node, Wrapped)
+                visit(definition.node)
+            order[v] = v
+
+        def visit(node: Node) -> None:
+            if id(node) in order:
+                return
+            if not isinstance(node, Choose):
+                for child in children(node):
+                    visit(child)
+            for dim in index_dims(node):
+                for v in self._derived(dim):
+                    visit_symbol(v)
+            order[id(node)] = node
+
+        for root in roots:
+            visit(root)
+        return list(order.values())
+
+    def _dim_level(self, dim: Dim) -> int:
+        level = -1
+        for v in self.part.domain.variables_of(self.part.resolve(dim)):
+            level = max(level, self.level(v))
+        return level
+
+    def level(self, item: Node | Symbol) -> int:
+        """The innermost loop (its index) that the item's value depends on; -1 for none."""
+        key = item if isinstance(item, Symbol) else id(item)
+        if key in self._levels:
+            return self._levels[key]
+        level = -1
+        if isinstance(item, Symbol):
+            definition = self.part.domain.definitions.get(item)
+            if definition is not None and definition.operator == "data":
+                assert isinstance(definition.node, Wrapped)
+                level = self.level(definition.node)
+            elif definition is not None:
+                level = self._dim_level(definition.dividend)
+        else:
+            for dim in index_dims(item):
+                level = max(level, self._dim_level(dim))
+            for child in children(item):
+                level = max(level, self.level(child))
+            if isinstance(item, Given):
+                level = len(self.part.loops) - 1
+        self._levels[key] = level
+        return level
+
+    # -- text
+
+    def statements(self, level: int) -> list[str]:
+        """Statements of one level."""
+        lines: list[str] = []
+        for item in self._items:
+            if self.level(item) == level:
+                lines += self._define(item)
+        return lines
+
+    def index(self, dim: Dim) -> str:
+        return index_text(self.part.resolve(dim), self.variables)
+
+    def text(self, node: Node) -> str:
+        """The expression of a node that has been written (or needs no statement)."""
+        if isinstance(node, Number):
+            return literal(node.value, node.dtype)
+        if isinstance(node, Given):
+            return node.name
+        return self._texts[id(node)]
+
+    def _define(self, item: Node | Symbol) -> list[str]:
+        if isinstance(item, Symbol):
+            return self._define_variable(item)
+        if id(item) in self._texts or isinstance(item, Number | Given):
+            return []
+        type = scalar_type(item.dtype)
+        match item:
+            case Load():
+                pointer = self.pointers[item.source]
+                expression = read(item.source.type.dtype, pointer, self.index(item.offset))
+                name = self.names.fresh("v")
+            case Index():
+                expression = f"static_cast<{type}>({self.index(item.value)})"
+                name = self.names.fresh("n")
+            case Apply():
+                expression = self._apply(item)
+                name = self.names.fresh(item.op.name)
+            case Wrapped():
+                extent = self.index(item.extent)
+                expression = f"gw::wrap_index({self.text(item.index)}, {extent})"
+                name = self.names.fresh("row")
+            case Choose():
+                return self._choose(item)
+        self._texts[id(item)] = name
+        return [f"const {type} {name} = {_bare(expression)};"]
+
+    def _define_variable(self, variable: Symbol) -> list[str]:
+        if variable in self.variables:
+            return []
+        definition = self.part.domain.definitions[variable]
+        if definition.operator == "data":
+            assert isinstance(definition.node, Wrapped)
+            self.variables[variable] = self.text(definition.node)
+            return []
+        name = self.names.fresh("q" if definition.operator == "quotient" else "r")
+        sign = "/" if definition.operator == "quotient" else "%"
+        a = operand_text(self.part.resolve(definition.dividend), self.variables)
+        b = operand_text(self.part.resolve(definition.divisor), self.variables)
+        self.variables[variable] = name
+        return [f"const int64_t {name} = {a} {sign} {b};"]
+
+    def _choose(self, node: Choose) -> list[str]:
+        tests = [self._condition(a, b) for a, b in node.conditions]
+        test = " && ".join(tests)
+        name = self.names.fresh("chosen")
+        type = scalar_type(node.dtype)
+        simple = [self._simple(branch) for branch in (node.then, node.otherwise)]
+        self._texts[id(node)] = name
+        if simple[0] is not None and simple[1] is not None:
+            return [f"const {type} {name} = {test} ? {simple[0]} : {simple[1]};"]
+        return [
+            f"{type} {name};",
+            f"if ({test}) {{",
+            *self._branch(node.then, name),
+            "} else {",
+            *self._branch(node.otherwise, name),
+            "}",
+        ]
+
+    def _simple(self, node: Node) -> str | None:
+        """A branch as one expression, when it needs no statements of its own."""
+        if isinstance(node, Number | Given) or id(node) in self._texts:
+            return self.text(node)
+        if isinstance(node, Load) and all(v in self.variables for v in self._derived(node.offset)):
+            pointer = self.pointers[node.source]
+            return read(node.source.type.dtype, pointer, self.index(node.offset))
+        return None
+
+    def _branch(self, node: Node, target: str) -> list[str]:
+        texts, variables = dict(self._texts), dict(self.variables)
+        lines: list[str] = []
+        for item in self._unconditional([node]):
+            lines += self._define(item)
+        lines.append(f"{target} = {self.text(node)};")
+        self._texts, self.variables = texts, variables
+        return [f"  {line}" for line in lines]
+
+    def _condition(self, left: Dim, right: Dim) -> str:
+        a, b = self.part.resolve(left), self.part.resolve(right)
+        # Variables on the left, the rest on the right: `i2 < 5`, `i2 >= 3`.
+        free = [v for v in self.part.domain.variables_of(a - b)]
+        if len(free) == 1:
+            from graphwright.compiler.codegen.expressions import split_linear
+
+            scale, rest = split_linear(a - b, free[0])
+            v = self.variables.get(free[0], free[0].name)
+            if scale == 1:
+                return f"{v} < {operand_text(dims.multiply(rest, -1), self.variables)}"
+            if scale == -1:
+                return f"{v} > {operand_text(rest, self.variables)}"
+        return f"{operand_text(a, self.variables)} < {operand_text(b, self.variables)}"
+
+    def _apply(self, node: Apply) -> str:
+        template: str = getattr(node.op.definition, "cpp", "")
+        if not template:
+            raise problem(node.op, "it has no C++ spelling")
+        arguments = [self.text(a) for a in node.arguments]
+        own = node.arguments[-1].dtype if node.arguments else node.dtype
+        attributes = {k: attribute_text(v, own) for k, v in node.op.attributes.items()}
+        text = template.format(*arguments, **attributes)
+        target = node.op.attributes.get("dtype")
+        if node.op.name == "cast" and isinstance(target, DType) and target.name in ("f16", "bf16"):
+            return f"gw::from_{target.name}(gw::to_{target.name}({text}))"
+        return text
+
+
+def attribute_text(value: Any, dtype: DType) -> str:
+    """An attribute inside a C++ template: numbers as literals of the operands' type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return literal(value, dtype) if dtype.is_float else repr(value)
+    if isinstance(value, DType):
+        return scalar_type(value)
+    return str(value)
+
+
+def _bare(expression: str) -> str:
+    """Without one pair of outer parentheses."""
+    if not (expression.startswith("(") and expression.endswith(")")):
+        return expression
+    depth = 0
+    for i, c in enumerate(expression):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and i + 1 < len(expression):
+            return expression
+    return expression[1:-1]

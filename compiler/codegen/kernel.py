@@ -1,0 +1,102 @@
+"""What emission hands on: kernels (source) and launches (which kernel, on what, in which order).
+
+A launch names IR values; `passes/plan_memory` decides where they lie and the driver turns launches
+into the manifest's records.  Kernel names end in a hash of the source, so that two identical kernels
+are one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.literal import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedKernel:
+    """A function in the target's language.  `source` holds `name`; `summary` is one line for people."""
+
+    name: str
+    source: str
+    summary: str
+
+    @staticmethod
+    def named(stem: str, source: str, summary: str) -> EmittedKernel:
+        """Puts the final name, the stem and a hash of the source, where source says KERNEL_NAME."""
+        clean = re.sub(r"[^a-z0-9_]+", "_", stem.lower()).strip("_")[:48]
+        name = f"{clean}_{hashlib.sha256(source.encode()).hexdigest()[:10]}"
+        return EmittedKernel(name, source.replace("KERNEL_NAME", name), summary)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Scratch memory of one launch, in bytes; its content means nothing before and after."""
+
+    bytes: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A weight that is rearranged at compile time: `packing` names a function of the target's table.
+
+    Equal (source, packing, parameters) are stored once.  `recipe` is what the artifact records.
+    """
+
+    source: Literal
+    packing: str
+    parameters: tuple[tuple[str, int], ...] = ()
+    weight: str = ""  # what the source weight is called, for the recipe
+
+    @property
+    def recipe(self) -> str:
+        given = "".join(f", {k}={v}" for k, v in self.parameters)
+        return f"{self.packing}({self.weight or 'constant'}{given})"
+
+
+Argument: TypeAlias = Value | Workspace | Packed
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedLaunch:
+    """One call of a kernel.  `writes` are the indices of the arguments that it writes.
+
+    `in_place`: (written, read) pairs of argument indices that may share storage, because every
+    element is read before the same element is written, by the same thread.
+    """
+
+    kernel: EmittedKernel
+    arguments: tuple[Argument, ...]
+    writes: tuple[int, ...]
+    scalars: tuple[Dim, ...] = ()
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
+    grid: tuple[Dim, ...] = ()
+    includes: tuple[str, ...] = ()  # headers that the kernel's source needs
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedBranch:
+    """Skip the next `skip` launches unless the one bool `condition` is true."""
+
+    condition: Value
+    skip: int
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedJump:
+    """Skip the next `skip` launches."""
+
+    skip: int
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump

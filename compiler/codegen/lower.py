@@ -150,7 +150,7 @@ class Lowering:
                 for v in op.operands
             )
             return self.node(Apply(op, arguments, compute_dtype(value.type.dtype)))
-        rule = MOVEMENT.get(op.name)
+        rule = _rules().get(op.name)
         if rule is None:
             raise problem(op, "it cannot be part of a fused region")
         return rule(self, op, coordinates)
@@ -170,7 +170,10 @@ class Lowering:
 
 
 Rule = Callable[[Lowering, Op, Coordinates], Node]
-MOVEMENT: Mapping[str, Rule]
+
+
+def _rules() -> Mapping[str, Rule]:
+    return MOVEMENT
 
 
 def reshape_coordinates(
@@ -205,7 +208,7 @@ def _groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]]:
         right: list[int] = []
         p: Dim = 1
         q: Dim = 1
-        while not left and not right or p != q:
+        while (not left and not right) or p != q:
             take_left = i < len(a) and (j >= len(b) or _comes_first(p, q, bool(left)))
             if take_left:
                 p, i = dims.multiply(p, a[i]), i + 1
@@ -353,9 +356,7 @@ def _gather_nd(low: Lowering, op: Op, at: Coordinates) -> Node:
         raise problem(op, f"the last extent of its indices is {depth}, want a known number")
     lead = indices.type.rank - 1
     rows = [
-        low.wrapped(
-            low.at(indices, (*at[:lead], k)), source.type.shape[batch + k], f"row{k}"
-        )
+        low.wrapped(low.at(indices, (*at[:lead], k)), source.type.shape[batch + k], f"row{k}")
         for k in range(depth)
     ]
     return low.at(source, (*at[:batch], *rows, *at[lead:]))
@@ -386,7 +387,7 @@ def _iota(low: Lowering, op: Op, at: Coordinates) -> Node:
     return low.node(Index(start + dims.multiply(at[0], step), dtype))
 
 
-MOVEMENT = {
+MOVEMENT: Mapping[str, Rule] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "broadcast_to": _broadcast_to,

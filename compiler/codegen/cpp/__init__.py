@@ -1,1 +1,17 @@
+"""C++ emitters: which function emits what.  Keys: op name, `region:NAME`, `kind:NAME`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
+from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.ir.graph import Op
+
+TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
+    "region:pointwise": emit_pointwise,
+    "kind:pointwise": emit_pointwise,
+    "kind:movement": emit_pointwise,
+    "full": emit_pointwise,
+    "iota": emit_pointwise,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
@@ -208,6 +208,3 @@ def _wrap(text: str, indent: int) -> str:
         line = f"{line}, {part}" if line else part
     lines.append(line)
     return f",\n{' ' * indent}".join(lines)
-
-
-Emit = Callable[[KernelBuilder], None]

@@ -85,7 +85,7 @@ def literal(value: Any, dtype: DType) -> str:
 def float_literal(value: float, type: str) -> str:
     """A decimal literal that reads back as exactly the value rounded to the type."""
     if math.isnan(value):
-        return "__builtin_nanf(\"\")" if type == "float" else "__builtin_nan(\"\")"
+        return '__builtin_nanf("")' if type == "float" else '__builtin_nan("")'
     if math.isinf(value):
         sign = "-" if value < 0 else ""
         return f"{sign}__builtin_inf{'f()' if type == 'float' else '()'}"

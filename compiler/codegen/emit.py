@@ -1,0 +1,59 @@
+"""From a scheduled graph to kernels and launches: dispatch by the op's kind or name, and target.
+
+There is no fallback: an op without an emitter raises UnsupportedError that names it and where it
+came from, and every such op of a graph is listed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from graphwright.compiler.codegen.cpp import TABLE as CPP
+from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.target import Target
+from graphwright.errors import Problem, UnsupportedError
+
+Emitter = Callable[[Op], Sequence[Step]]
+TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP}
+
+
+def emit(op: Op, target: Target) -> list[Step]:
+    """The launches of one op.  Looked up as `region:NAME` for regions, by name, then by kind."""
+    table = TABLES.get(target.kind)
+    if table is None:
+        raise UnsupportedError(f"target {target}: no code generation for {target.kind}")
+    keys = [op.name, f"kind:{op.kind}"]
+    if op.name == "fused":
+        keys = [f"region:{op.attribute('region')}"]
+    for key in keys:
+        if key in table:
+            return list(table[key](op))
+    where = ", ".join(op.origins) or f"op #{op.id}"
+    raise UnsupportedError(
+        f"no kernel for {op.name} on {target.kind}",
+        [Problem(node=where, op=op.name, reason=f"there is no {target.kind} emitter for it")],
+    )
+
+
+def emit_graph(
+    graph: Graph, target: Target, *, skip: Callable[[Op], bool] = lambda op: False
+) -> list[Step]:
+    """The launches of a graph in op order; `skip` says which ops need none (constants, views).
+
+    Raises one UnsupportedError with the problems of every op that has no kernel.
+    """
+    steps: list[Step] = []
+    problems: list[Problem] = []
+    for op in graph.ops:
+        if op.name == "constant" or skip(op):
+            continue
+        try:
+            steps += emit(op, target)
+        except UnsupportedError as error:
+            if not error.problems:
+                raise
+            problems += error.problems
+    if problems:
+        raise UnsupportedError(f"{len(problems)} ops have no kernel on {target}", problems)
+    return steps

@@ -159,7 +159,9 @@ class Lowering:
         """Coordinates of an operand that broadcasts to `shape`; a stride of 0 where it has extent 1."""
         skipped = len(shape) - len(operand)
         out: list[Dim] = []
-        for coordinate, whole, extent in zip(coordinates[skipped:], shape[skipped:], operand):
+        for coordinate, whole, extent in zip(
+            coordinates[skipped:], shape[skipped:], operand, strict=True
+        ):
             if extent == 1:
                 out.append(0)
             elif extent == whole or dims.prove(extent, ">", 1):
@@ -382,7 +384,7 @@ def _full(low: Lowering, op: Op, at: Coordinates) -> Node:
 def _iota(low: Lowering, op: Op, at: Coordinates) -> Node:
     start, step = op.attribute("start"), op.attribute("step")
     dtype = compute_dtype(op.result.type.dtype)
-    if not all(isinstance(v, int) or isinstance(v, dims.Expr) for v in (start, step)):
+    if not all(isinstance(v, int | dims.Expr) for v in (start, step)):
         raise problem(op, "a fractional start or step cannot be an index map")
     return low.node(Index(start + dims.multiply(at[0], step), dtype))
 

@@ -35,7 +35,7 @@ def region(
             operands.append(graph.add_input(f"x{i}", type))
         body.add_input(f"a{i}", type)
     outputs = list(build(body, body.inputs))
-    for value, layout in zip(outputs, layouts):
+    for value, layout in zip(outputs, layouts, strict=False):
         value.type = value.type.with_layout(layout)
     body.set_outputs(outputs)
     fused = graph.create("fused", operands, {"region": kind}, bodies=[body], origins=["test"])

@@ -194,7 +194,7 @@ def shared_loops(parts: Sequence[Part]) -> int:
     if not parts:
         return 0
     count = 0
-    for loops in zip(*(p.loops for p in parts)):
+    for loops in zip(*(p.loops for p in parts), strict=False):
         extents = [p.extent(v) for p, v in zip(parts, loops, strict=True)]
         if any(v != loops[0] for v in loops) or any(e != extents[0] for e in extents):
             break

@@ -229,7 +229,7 @@ class ScalarWriter:
     def _condition(self, left: Dim, right: Dim) -> str:
         a, b = self.part.resolve(left), self.part.resolve(right)
         # Variables on the left, the rest on the right: `i2 < 5`, `i2 >= 3`.
-        free = [v for v in self.part.domain.variables_of(a - b)]
+        free = self.part.domain.variables_of(a - b)
         if len(free) == 1:
             from graphwright.compiler.codegen.expressions import split_linear
 

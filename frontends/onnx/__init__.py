@@ -1,1 +1,7 @@
+"""The ONNX frontend: model files to the IR."""
 
+from __future__ import annotations
+
+from .model import check_model, import_model
+
+__all__ = ["check_model", "import_model"]

@@ -1,0 +1,129 @@
+"""Ops that make tensors: constants, ranges, filled tensors, random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Expr
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.literal import Literal
+from graphwright.compiler.ir.types import F32, I64, DType
+from onnx import TensorProto
+
+from .node import Node
+from .refusal import Refusal
+
+_PLAIN_CONSTANTS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+
+
+def constant(node: Node) -> Value:
+    if node.has("value"):
+        literal: Literal = node.attr("value")
+        return node.literal(literal)
+    for name, dtype in _PLAIN_CONSTANTS.items():
+        if node.has(name):
+            return node.array(np.array(node.attr(name), dtype))
+    raise Refusal("its value is a string or sparse, which is not supported")
+
+
+def constant_of_shape(node: Node) -> Value:
+    shape = node.dims(0, "the shape")
+    if not node.has("value"):
+        return node.full(0.0, F32, shape)
+    value: Literal = node.attr("value")
+    return node.full(value.item(), value.dtype, shape)
+
+
+def range_(node: Node) -> Value:
+    start, limit, delta = (node.x(i) for i in range(3))
+    dtype = start.type.dtype
+    known = [node.known(v) for v in (start, limit, delta)]
+    if all(k is not None and k.dtype != object for k in known):
+        a, b, c = (k.reshape(()).item() for k in known)  # type: ignore[union-attr]
+        count = max(int(np.ceil((b - a) / c)), 0)
+        if dtype.is_integer:
+            return node.emit("iota", size=count, dtype=dtype, start=a, step=c)
+        # start + i * delta in the op's own type, as the specification's loop computes it
+        steps = np.arange(count, dtype=dtype.numpy)
+        return node.array((steps * dtype.numpy.type(c) + dtype.numpy.type(a)).astype(dtype.numpy))
+    if not dtype.is_integer:
+        raise Refusal(
+            "a range of floats whose bounds are not constants has a length only known at run time",
+            "compute the range in integers",
+        )
+    first, last = node.dims(0, "start")[0], node.dims(1, "limit")[0]
+    step = node.ints(2, "delta")[0]
+    span = last - first if step > 0 else first - last
+    count = dims.maximum(dims.ceildiv(span, abs(step)), 0)
+    if isinstance(first, Expr):
+        base = node.emit("iota", size=count, dtype=dtype, start=0, step=step)
+        return node.emit("add", base, node.size(first, dtype))
+    return node.emit("iota", size=count, dtype=dtype, start=first, step=step)
+
+
+def eye_like(node: Node) -> Value:
+    x = node.x()
+    if x.type.rank != 2:
+        raise Refusal(f"its input is {x.type}, want rank 2")
+    rows, columns = x.type.shape
+    row = node.emit("add", node.iota(rows), node.scalar(node.attr("k", 0), I64))
+    on = node.emit("equal", node.unsqueeze(row, (1,)), node.unsqueeze(node.iota(columns), (0,)))
+    return node.cast(on, node.dtype(node.attr("dtype")) if node.has("dtype") else x.type.dtype)
+
+
+def one_hot(node: Node) -> Value:
+    indices, values = node.x(0), node.x(2)
+    rank = indices.type.rank + 1
+    axis = node.axis(node.attr("axis", -1), rank)
+    (depth,) = _depth(node)
+    return node.emit("one_hot", node.cast(indices, I64), values, axis=axis, depth=depth)
+
+
+def _depth(node: Node) -> tuple[Any, ...]:
+    if node.x(1).type.dtype.is_integer:
+        return node.dims(1, "the depth")
+    return (int(node.constant(1, "the depth").reshape(()).item()),)
+
+
+def random_uniform(node: Node) -> Value:
+    """RandomUniform and RandomUniformLike."""
+    low, high = node.attr("low", 0.0), node.attr("high", 1.0)
+    return _random(node, "random_uniform", low=low, high=high)
+
+
+def random_normal(node: Node) -> Value:
+    """RandomNormal and RandomNormalLike."""
+    mean, scale = node.attr("mean", 0.0), node.attr("scale", 1.0)
+    return _random(node, "random_normal", mean=mean, scale=scale)
+
+
+def _random(node: Node, op: str, **parameters: Any) -> Value:
+    like = node.maybe(0) if node.type.endswith("Like") else None
+    shape = like.type.shape if like is not None else node.attr("shape")
+    return node.emit(op, shape=tuple(shape), dtype=_random_type(node, like), seed=node.attr("seed"), **parameters)
+
+
+def _random_type(node: Node, like: Value | None) -> DType:
+    if node.has("dtype"):
+        return node.dtype(node.attr("dtype"))
+    return like.type.dtype if like is not None else node.dtype(TensorProto.FLOAT)
+
+
+COMPOSE = {
+    "Constant": constant,
+    "ConstantOfShape": constant_of_shape,
+    "EyeLike": eye_like,
+    "OneHot": one_hot,
+    "RandomNormal": random_normal,
+    "RandomNormalLike": random_normal,
+    "RandomUniform": random_uniform,
+    "RandomUniformLike": random_uniform,
+    "Range": range_,
+}

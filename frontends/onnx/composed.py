@@ -1,0 +1,36 @@
+"""The table of compose functions, from the files of all families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from graphwright.compiler.ir.graph import Value
+
+from . import (
+    compose_control,
+    compose_movement,
+    compose_nn,
+    compose_norm,
+    compose_pointwise,
+    compose_quantize,
+    compose_recurrent,
+    compose_reduce,
+    compose_resize,
+    compose_source,
+)
+from .node import Node
+
+Compose = Callable[[Node], "Value | Sequence[Value | None]"]
+
+COMPOSE: dict[str, Compose] = {
+    **compose_control.COMPOSE,
+    **compose_movement.COMPOSE,
+    **compose_nn.COMPOSE,
+    **compose_norm.COMPOSE,
+    **compose_pointwise.COMPOSE,
+    **compose_quantize.COMPOSE,
+    **compose_recurrent.COMPOSE,
+    **compose_reduce.COMPOSE,
+    **compose_resize.COMPOSE,
+    **compose_source.COMPOSE,
+}

@@ -1,0 +1,301 @@
+"""ONNX graphs to the IR: names to values, one node after another, every problem collected.
+
+The importer knows no op.  An op of the default domain is made by its function in a `compose_*`
+file, by the declaration in the registry that says it is the same up to names, or from the function
+body that its schema gives; model-local functions are inlined before any of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import onnx
+from graphwright.compiler.ir.dims import DimError
+from graphwright.compiler.ir.graph import Graph, Value
+from graphwright.compiler.ir.literal import Literal, Recipe
+from graphwright.compiler.ir.op import Effect, InferenceError, Registry
+from graphwright.errors import InvalidModelError, Problem
+from onnx import AttributeProto, FunctionProto, NodeProto
+
+from . import composed, direct, schema
+from .contents import Contents, is_symbolic
+from .node import Node
+from .refusal import Refusal, Tainted
+from .structure import domain_of, label, order_nodes
+from .tensors import TensorReader
+
+FunctionKey: TypeAlias = tuple[str, str, str]  # domain, name, overload
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """An initializer: becomes a `constant` op in each graph that uses it."""
+
+    literal: Literal
+    name: str
+
+
+class _Marker:
+    """A name without a value."""
+
+
+TAINTED = _Marker()  # a result of a node that was refused
+ABSENT = _Marker()  # a function's parameter that the call leaves out
+
+Entry: TypeAlias = Value | Weight | _Marker
+
+
+class Scope:
+    """The names of one ONNX graph or function body while it is imported into `graph`.
+
+    Names that are not found are looked for in `parent`, the scope around a subgraph.  Where that
+    one fills another IR graph, only constants cross; all else must be in `names` as a capture.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        opsets: Mapping[str, int],
+        *,
+        parent: Scope | None = None,
+        attributes: Mapping[str, AttributeProto] | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.graph, self.opsets, self.parent, self.prefix = graph, opsets, parent, prefix
+        self.attributes: Mapping[str, AttributeProto] = attributes or {}
+        self.names: dict[str, Entry] = {}
+
+    def opset(self, domain: str) -> int:
+        return self.opsets.get(domain_of(domain), 0)
+
+    def find(self, name: str) -> Entry:
+        """What a name stands for.  Structure checks have made sure that it exists."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.names.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        raise InvalidModelError(f"nothing makes the value {name!r}")
+
+    def __contains__(self, name: str) -> bool:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return True
+            scope = scope.parent
+        return False
+
+    def is_absent(self, name: str) -> bool:
+        return self.find(name) is ABSENT
+
+    def value(self, name: str) -> Value:
+        """The value of a name in this scope's graph.  Raises Tainted after a refused node."""
+        found = self.find(name)
+        if isinstance(found, Weight):
+            op = self.graph.create(
+                "constant",
+                (),
+                {"value": found.literal, "recipe": Recipe(source=found.name)},
+                origins=(found.name,),
+                names=(found.name,),
+            )
+            op.result.equals = found.name
+            self.names[name] = op.result
+            return op.result
+        if not isinstance(found, Value):
+            raise Tainted
+        if found.graph is not self.graph:
+            # Only constants reach here; every other outer value is a capture.
+            op = found.op
+            assert op is not None and op.name == "constant", f"{name} is not captured"
+            twin = self.graph.create(
+                "constant", (), op.attributes, origins=op.origins, names=(found.name,)
+            )
+            self.names[name] = twin.result
+            return twin.result
+        return found
+
+
+class Importer:
+    """One import: its registry, weights, functions, known contents and problems so far."""
+
+    def __init__(
+        self, model: onnx.ModelProto, tensors: TensorReader, *, registry: Registry, allow: frozenset[str]
+    ) -> None:
+        self.tensors, self.registry, self.allow = tensors, registry, allow
+        self.contents = Contents()
+        self.problems: list[Problem] = []
+        self.defaults: dict[str, Literal] = {}
+        self.direct = registry.imported("onnx")
+        self.functions: dict[FunctionKey, FunctionProto] = {}
+        self._sizes: dict[Value, Value] = {}
+        self._open: list[FunctionKey] = []
+        for f in model.functions:
+            key = (domain_of(f.domain), f.name, f.overload)
+            if key in self.functions:
+                raise InvalidModelError(f"the function {f.domain}:{f.name} is defined twice")
+            self.functions[key] = f
+
+    # -- graphs
+
+    def import_nodes(self, nodes: Sequence[NodeProto], scope: Scope, where: str) -> None:
+        for index, proto in order_nodes(nodes, scope, where):
+            self.import_node(proto, scope, scope.prefix + label(proto, index))
+
+    def import_node(self, proto: NodeProto, scope: Scope, origin: str) -> None:
+        """Makes the node's ops and names its outputs; what goes wrong becomes a problem."""
+        results: Sequence[Value | None]
+        try:
+            node = Node(self, scope, proto, origin)
+            results = self.lower(node)
+            self.check_attributes(node)
+            if len(results) < node.outputs:
+                raise Refusal(f"its output {len(results)} ({proto.output[len(results)]!r}) is not supported")
+        except Tainted:
+            results = ()
+        except Refusal as e:
+            self.report(proto, origin, e.reason, e.fix)
+            results = ()
+        except (InferenceError, DimError) as e:
+            self.report(proto, origin, str(e))
+            results = ()
+        for i, name in enumerate(proto.output):
+            if not name:
+                continue
+            result = results[i] if i < len(results) else None
+            if result is None and results:
+                self.report(proto, origin, f"its output {i} ({name!r}) is not supported")
+            scope.names[name] = TAINTED if result is None else self.named(result, scope, name)
+
+    def named(self, value: Value, scope: Scope, name: str) -> Value:
+        # Inside functions and branches one name can stand for many tensors.
+        if not value.name:
+            value.name = name
+        if not value.equals and scope.parent is None and not scope.prefix:
+            value.equals = name
+        return value
+
+    def report(self, proto: NodeProto, origin: str, reason: str, fix: str = "") -> None:
+        domain = domain_of(proto.domain)
+        self.problems.append(
+            Problem(origin, f"{domain}:{proto.op_type}" if domain else proto.op_type, reason, fix)
+        )
+
+    def lower(self, node: Node) -> Sequence[Value | None]:
+        """The values of the node's outputs, made by whoever knows the op."""
+        proto = node.proto
+        domain = domain_of(proto.domain)
+        function = self.functions.get((domain, proto.op_type, proto.overload))
+        if function is not None:
+            return self.inline(node, function)
+        if domain not in node.scope.opsets:
+            raise Refusal(f"the model imports no version of the domain {domain or 'ai.onnx'!r}")
+        if domain:
+            raise Refusal(
+                f"there is no op {proto.op_type} of the domain {domain!r} here",
+                "declare it with custom_ops, or replace it by standard ops",
+            )
+        compose = composed.COMPOSE.get(proto.op_type)
+        declared = self.direct.get(proto.op_type)
+        if compose is None and declared is None:
+            schema.check_known(node)
+        for name in proto.input:
+            if name and node.scope.find(name) is TAINTED:
+                raise Tainted
+        if compose is not None:
+            made = compose(node)
+            return (made,) if isinstance(made, Value) else made
+        if declared is not None:
+            return direct.import_direct(node, declared)
+        body = schema.function_body(node)
+        if body is None:
+            raise Refusal(f"the op {proto.op_type} is not supported", "replace it by other ops")
+        return self.inline(node, body)
+
+    def check_attributes(self, node: Node) -> None:
+        if domain_of(node.proto.domain):
+            return
+        for attribute in node.unread():
+            if not schema.is_default(node, attribute):
+                raise Refusal(f"its attribute {attribute.name} is not supported for {node.type}")
+
+    def inline(self, node: Node, function: FunctionProto) -> Sequence[Value | None]:
+        """The function's results for the node's inputs and attributes."""
+        key = (domain_of(function.domain), function.name, function.overload)
+        if key in self._open:
+            raise InvalidModelError(f"the function {function.domain}:{function.name} calls itself")
+        given = node.attribute_protos
+        attributes = {a.name: a for a in function.attribute_proto}
+        attributes |= {n: given[n] for n in function.attribute if n in given}
+        attributes |= {a.name: given[a.name] for a in function.attribute_proto if a.name in given}
+        node.ignore(*given)
+        opsets = {domain_of(o.domain): o.version for o in function.opset_import}
+        scope = Scope(
+            node.graph, opsets or node.scope.opsets, attributes=attributes, prefix=f"{node.origin}/"
+        )
+        for i, name in enumerate(function.input):
+            scope.names[name] = node.scope.find(node.proto.input[i]) if node.has_input(i) else ABSENT
+        self._open.append(key)
+        try:
+            self.import_nodes(function.node, scope, f"function {function.name}")
+        finally:
+            self._open.pop()
+        out: list[Value | None] = []
+        for i, name in enumerate(function.output):
+            if not node.wants(i):
+                out.append(None)
+                continue
+            out.append(scope.value(name))
+        return out
+
+    # -- known contents
+
+    def default_under(self, value: Value) -> str:
+        """The name of an overridable initializer that the value is computed from, or ""."""
+        stack, seen = [value], {value}
+        while stack and len(seen) < 10_000:
+            top = stack.pop()
+            if top.op is None:
+                if top.name in self.defaults and top.graph is value.graph:
+                    return top.name
+                continue
+            for operand in top.op.operands:
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return ""
+
+    def as_sizes(self, value: Value) -> Value:
+        """A small integer tensor of symbolic sizes as one `from_dims`, not as the ops that led there."""
+        op = value.op
+        if op is None or op.name in ("constant", "from_dims") or not value.type.dtype.is_integer:
+            return value
+        if value.type.rank > 1 or not value.type.is_static or value.type.elements > 64:  # type: ignore[operator]
+            return value
+        if value not in self._sizes:
+            array = self.contents.of(value)
+            made = value
+            if array is not None and is_symbolic(array) and None not in list(array.flat):
+                source = value.graph.create(
+                    "from_dims",
+                    (),
+                    {"dims": tuple(array.reshape(-1)), "scalar": value.type.rank == 0},
+                    origins=op.origins,
+                )
+                made = source.result
+                if value.type.dtype is not made.type.dtype:
+                    made = value.graph.create(
+                        "cast", (made,), {"dtype": value.type.dtype}, origins=op.origins
+                    ).result
+            self._sizes[value] = made
+        return self._sizes[value]
+
+
+def sweep(graph: Graph) -> None:
+    """Erases ops without uses: what is left of shape subgraphs and of constants read at import."""
+    for op in graph.ops_reversed:
+        if op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results):
+            graph.erase(op)

@@ -1,0 +1,172 @@
+"""Whole models: `import_model` makes a graph of one, `check_model` lists what stands in the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.ir.op import Registry
+from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.types import TensorType
+from graphwright.errors import InvalidModelError, Problem, UnsupportedError
+
+from .importer import TAINTED, Importer, Scope, Weight, sweep
+from .refusal import Refusal, Tainted
+from .schema import NEWEST_OPSET
+from .source import Source, read_source
+from .structure import check_graph_names, check_model_header
+from .symbols import ShapeOptions, SymbolTable
+from .tensors import TensorReader, element_type, sparse_refusal
+
+# Opset 6 is what opset 7 replaced: only explicit broadcasting differs, and that is imported too.
+OLDEST_OPSET = 6
+CONSTANT_INITIALIZERS_BEFORE = 4  # IR version from which initializers may be overridable inputs
+
+
+def import_model(
+    source: Any,
+    *,
+    shapes: ShapeOptions | None = None,
+    allow: frozenset[str] = frozenset(),
+    registry: Registry = REGISTRY,
+) -> Graph:
+    """The IR graph of an ONNX model: a path, bytes, file, ModelProto, onnx_ir.Model or onnxscript function.
+
+    `shapes` maps input names to one entry per axis (int: fixed; Symbol: named and bounded; str:
+    named; None: as declared).  Raises InvalidModelError for a malformed model, InputError for
+    options that do not fit, UnsupportedError with every problem for what cannot be imported.
+    """
+    read = read_source(source)
+    graph, problems = _import(read, shapes, allow, registry)
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        raise UnsupportedError(f"{read.name} cannot be imported: {count}", problems)
+    return graph
+
+
+def check_model(
+    source: Any,
+    *,
+    shapes: ShapeOptions | None = None,
+    allow: frozenset[str] = frozenset(),
+    registry: Registry = REGISTRY,
+) -> list[Problem]:
+    """Everything that keeps a model from being imported; an empty list when nothing does.
+
+    Raises InvalidModelError and InputError as `import_model` does.
+    """
+    return _import(read_source(source), shapes, allow, registry)[1]
+
+
+def _import(
+    source: Source, shapes: ShapeOptions | None, allow: frozenset[str], registry: Registry
+) -> tuple[Graph, list[Problem]]:
+    model, proto = source.proto, source.proto.graph
+    opsets = check_model_header(model, source.name)
+    check_graph_names(proto, source.name)
+    graph = Graph(proto.name or "main", registry=registry)
+    graph.metadata = {p.key: p.value for p in model.metadata_props}
+    importer = Importer(model, TensorReader(source.folder), registry=registry, allow=allow)
+    _check_opset(importer, opsets)
+    scope = Scope(graph, opsets)
+    _add_inputs(importer, scope, model, shapes)
+    importer.import_nodes(proto.node, scope, source.name)
+    _set_outputs(importer, scope, proto, source.name)
+    graph.input_defaults = dict(importer.defaults)
+    if not importer.problems:
+        sweep(graph)
+    return graph, importer.problems
+
+
+def _check_opset(importer: Importer, opsets: dict[str, int]) -> None:
+    version = opsets.get("")
+    if version is None:
+        return
+    if version > NEWEST_OPSET:
+        importer.problems.append(
+            Problem(
+                "the model",
+                f"opset {version}",
+                f"the newest opset that the installed onnx package knows is {NEWEST_OPSET}",
+                "update onnx, or export with an older opset",
+            )
+        )
+    elif version < OLDEST_OPSET:
+        importer.problems.append(
+            Problem(
+                "the model",
+                f"opset {version}",
+                f"opsets before {OLDEST_OPSET} are not supported",
+                "convert it with onnx.version_converter",
+            )
+        )
+
+
+def _add_inputs(
+    importer: Importer, scope: Scope, model: onnx.ModelProto, shapes: ShapeOptions | None
+) -> None:
+    proto = model.graph
+    weights: dict[str, onnx.TensorProto] = {t.name: t for t in proto.initializer}
+    for sparse in proto.sparse_initializer:
+        _report_input(importer, sparse.values.name, sparse_refusal(sparse))
+        scope.names[sparse.values.name] = TAINTED
+    freeze = (
+        model.ir_version < CONSTANT_INITIALIZERS_BEFORE or "freeze-initializers" in importer.allow
+    )
+    inputs = [i for i in proto.input if not (freeze and i.name in weights)]
+    table = SymbolTable(shapes)
+    table.read_options(
+        {
+            i.name: i.type.tensor_type.shape if i.type.tensor_type.HasField("shape") else None
+            for i in inputs
+        }
+    )
+    for info in inputs:
+        try:
+            kind = info.type.WhichOneof("value")
+            if kind != "tensor_type":
+                raise Refusal(
+                    f"it is a {(kind or 'value without a type').removesuffix('_type')}, only "
+                    "tensors can be graph inputs"
+                )
+            tensor = info.type.tensor_type
+            dtype = element_type(tensor.elem_type, "it")
+            shape = table.shape(info.name, tensor.shape if tensor.HasField("shape") else None)
+        except Refusal as e:
+            _report_input(importer, info.name, e)
+            scope.names[info.name] = TAINTED
+            continue
+        value = scope.graph.add_input(info.name, TensorType(dtype, shape))
+        value.equals = info.name
+        scope.names[info.name] = value
+    for name, tensor in weights.items():
+        try:
+            literal = importer.tensors.literal(tensor, f"the initializer {name!r}")
+        except Refusal as e:
+            _report_input(importer, name, e)
+            scope.names[name] = TAINTED
+            continue
+        if name in scope.names:
+            importer.defaults[name] = literal
+        else:
+            scope.names[name] = Weight(literal, name)
+
+
+def _report_input(importer: Importer, name: str, refusal: Refusal) -> None:
+    importer.problems.append(Problem(name, "input", refusal.reason, refusal.fix))
+
+
+def _set_outputs(importer: Importer, scope: Scope, proto: onnx.GraphProto, where: str) -> None:
+    values, names = [], []
+    for output in proto.output:
+        if output.name not in scope:
+            raise InvalidModelError(
+                f"{where}: the output {output.name!r} is made by no input, initializer or node"
+            )
+        try:
+            values.append(scope.value(output.name))
+            names.append(output.name)
+        except Tainted:
+            continue
+    scope.graph.set_outputs(values, names)

@@ -1,0 +1,106 @@
+"""What the onnx package's op schemas say: which ops and defaults exist, and function bodies."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import onnx
+from graphwright.compiler.ir.dims import Expr
+from onnx import AttributeProto, FunctionProto, helper
+
+from .node import Node
+from .refusal import Refusal
+from .tensors import ONNX_TYPE
+
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+
+
+@lru_cache(maxsize=4096)
+def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
+    """The schema of a default-domain op as of an opset, or None."""
+    try:
+        return onnx.defs.get_schema(op, min(opset, NEWEST_OPSET), "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def defaults_of(op: str, opset: int) -> dict[str, Any]:
+    """{attribute: default} of an op, where the schema gives one."""
+    schema = schema_of(op, opset)
+    found: dict[str, Any] = {}
+    for name, attribute in schema.attributes.items() if schema else ():
+        if attribute.default_value.type:
+            value = helper.get_attribute_value(attribute.default_value)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
+
+
+def check_known(node: Node) -> None:
+    """Raises Refusal when the node's op does not exist in its opset."""
+    if schema_of(node.type, node.opset) is None:
+        newer = schema_of(node.type, NEWEST_OPSET)
+        hint = f"; it came with opset {newer.since_version}" if newer else ""
+        raise Refusal(f"ONNX has no op {node.type} in opset {node.opset}{hint}")
+
+
+def is_default(node: Node, attribute: AttributeProto) -> bool:
+    """Whether an attribute just states the default."""
+    default = defaults_of(node.type, node.opset).get(attribute.name)
+    value = helper.get_attribute_value(attribute)
+    value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return default is not None and default == value
+
+
+def function_body(node: Node) -> FunctionProto | None:
+    """The op's definition by other ops, for this node's types, or None when it has none."""
+    schema = schema_of(node.type, node.opset)
+    if schema is None:
+        return None
+    if schema.has_function:
+        body = FunctionProto()
+        versions = [v for v in schema.function_opset_versions if v <= node.opset]
+        if versions:
+            data = schema.get_function_with_opset_version(max(versions))
+            body.ParseFromString(data if isinstance(data, bytes) else data.SerializeToString())
+            return _with_key(body, node)
+    if schema.has_context_dependent_function:
+        versions = [
+            v for v in schema.context_dependent_function_opset_versions if v <= node.opset
+        ]
+        if versions:
+            types = [_type_proto(node, i) for i in range(len(node.proto.input))]
+            data = schema.get_context_dependent_function_with_opset_version(
+                max(versions), _plain(node).SerializeToString(), types
+            )
+            body = FunctionProto()
+            body.ParseFromString(data)
+            return _with_key(body, node)
+    return None
+
+
+def _plain(node: Node) -> onnx.NodeProto:
+    """The node with attribute references resolved."""
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node.proto)
+    del plain.attribute[:]
+    for name, attribute in node.attribute_protos.items():
+        plain.attribute.add().CopyFrom(attribute)
+        plain.attribute[-1].name = name
+    return plain
+
+
+def _with_key(body: FunctionProto, node: Node) -> FunctionProto:
+    body.domain, body.name = "ai.onnx", node.type
+    if not body.opset_import:
+        body.opset_import.add(domain="", version=node.opset)
+    return body
+
+
+def _type_proto(node: Node, i: int) -> bytes:
+    if not node.has_input(i):
+        return onnx.TypeProto().SerializeToString()
+    type = node.x(i).type
+    shape = [str(d) if isinstance(d, Expr) else d for d in type.shape]
+    return helper.make_tensor_type_proto(ONNX_TYPE[type.dtype], shape).SerializeToString()

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from graphwright.compiler.ir.dims import Symbol, symbols_of
+from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Constraint, Inference, InferenceError, Kind, OpDef, Registry
 from graphwright.compiler.ir.types import TensorType
 
@@ -126,6 +127,9 @@ class Graph:
         self.inputs: list[Value] = []
         self.symbols: dict[str, Symbol] = {}
         self.constraints: list[Constraint] = []
+        # Values of inputs that a call may leave out, and what the model's author wrote beside it.
+        self.input_defaults: dict[str, Literal] = {}
+        self.metadata: dict[str, str] = {}
         self.listeners: list[Callable[[str, Op | None], None]] = []
         self._outputs: list[Value] = []
         self.output_names: list[str] = []
@@ -340,6 +344,7 @@ class Graph:
         mapping: dict[Value, Value] = values if isinstance(values, dict) else {}
         copy.symbols = dict(self.symbols)
         copy.constraints = list(self.constraints)
+        copy.input_defaults, copy.metadata = dict(self.input_defaults), dict(self.metadata)
         for value in self.inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.equals = value.equals

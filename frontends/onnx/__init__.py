@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .model import check_model, import_model
+from graphwright.frontends.onnx.model import check_model, import_model
 
 __all__ = ["check_model", "import_model"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, I64
-
-from .contents import divide_exactly
-from .node import Node
-from .refusal import Refusal
+from graphwright.frontends.onnx.contents import divide_exactly
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 def axes_of(node: Node, i: int) -> tuple[int, ...] | None:
@@ -30,7 +30,9 @@ def reshape(node: Node) -> Value:
         for i, d in enumerate(target):
             if d == 0:
                 if i >= x.type.rank:
-                    raise Refusal(f"the target {_text(target)} keeps axis {i} of rank {x.type.rank}")
+                    raise Refusal(
+                        f"the target {_text(target)} keeps axis {i} of rank {x.type.rank}"
+                    )
                 target[i] = x.type.shape[i]
     if target.count(-1) > 1:
         raise Refusal(f"the target {_text(target)} holds -1 more than once")
@@ -162,7 +164,9 @@ def slice_(node: Node) -> Value:
     full_starts: list[Dim] = [0] * rank
     full_sizes: list[Dim] = list(x.type.shape)
     full_steps = [1] * rank
-    for axis, start, end, step in zip(node.axes(tuple(axes), rank), starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(
+        node.axes(tuple(axes), rank), starts, ends, steps, strict=True
+    ):
         if step == 0:
             raise Refusal("a step is 0")
         extent = x.type.shape[axis]
@@ -238,7 +242,9 @@ def pad(node: Node) -> Value:
         cut = [-p if dims.prove(p, "<", 0) else 0 for p in (low[axis], high[axis])]
         if cut != [0, 0]:
             x = node.slice_axis(x, axis, cut[0], x.type.shape[axis] - cut[0] - cut[1])
-            low[axis], high[axis] = (0 if c else p for c, p in zip(cut, (low[axis], high[axis]), strict=True))
+            low[axis], high[axis] = (
+                0 if c else p for c, p in zip(cut, (low[axis], high[axis]), strict=True)
+            )
     if all(p == 0 for p in (*low, *high)):
         return x
     operands = [x]

@@ -8,10 +8,9 @@ from typing import Any
 
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-
-from .node import Node
-from .padding import Window, pad_explicitly, read_window, split_same
-from .refusal import Refusal
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.padding import Window, pad_explicitly, read_window, split_same
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 def static_kernel(node: Node, w: Value) -> tuple[int, ...]:
@@ -224,7 +223,9 @@ def _labels(term: str, rank: int, equation: str) -> list[str]:
 
 
 def _output_labels(right: str | None, labelled: list[list[str]], left: str) -> list[str]:
-    dots = sorted({x for ls in labelled for x in ls if x.startswith("...")}, key=lambda d: -int(d[3:]))
+    dots = sorted(
+        {x for ls in labelled for x in ls if x.startswith("...")}, key=lambda d: -int(d[3:])
+    )
     if right is not None:
         before, found, after = right.partition("...")
         return [*before, *(dots if found else []), *after]
@@ -232,7 +233,9 @@ def _output_labels(right: str | None, labelled: list[list[str]], left: str) -> l
     return [*dots, *once]
 
 
-def _sum_out(node: Node, value: Value, labels: list[str], keep: set[str]) -> tuple[Value, list[str]]:
+def _sum_out(
+    node: Node, value: Value, labels: list[str], keep: set[str]
+) -> tuple[Value, list[str]]:
     axes = tuple(i for i, x in enumerate(labels) if x not in keep)
     if axes:
         value = node.emit("reduce_sum", value, axes=axes, keepdims=False)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import DType
-
-from .node import Node
-from .refusal import Refusal
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 def _per_channel(node: Node, v: Value, rank: int) -> Value:
@@ -39,7 +38,9 @@ def batch_norm(node: Node) -> Sequence[Value | None]:
 
     def running(old: Value, new: Value) -> Value:
         kept = node.emit("mul", old, node.scalar(momentum, old.type.dtype))
-        added = node.emit("mul", node.cast(new, old.type.dtype), node.scalar(1 - momentum, old.type.dtype))
+        added = node.emit(
+            "mul", node.cast(new, old.type.dtype), node.scalar(1 - momentum, old.type.dtype)
+        )
         return node.emit("add", kept, added)
 
     y = _normalise(node, x, scale, bias, batch_mean, batch_variance, epsilon)
@@ -76,7 +77,9 @@ def group_norm(node: Node) -> Value:
 
 def _spread_groups(node: Node, v: Value, groups: int, channels: dims.Dim) -> Value:
     each = dims.floordiv(channels, groups)
-    return node.reshape(node.broadcast_to(node.reshape(v, (groups, 1)), (groups, each)), (channels,))
+    return node.reshape(
+        node.broadcast_to(node.reshape(v, (groups, 1)), (groups, each)), (channels,)
+    )
 
 
 def _stash_type(node: Node, default: int = 1) -> DType:

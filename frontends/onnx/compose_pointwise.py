@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import F32, DType
-
-from .node import Node
-from .refusal import Refusal
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 def legacy_broadcast(op: str) -> Callable[[Node], Value]:
@@ -137,7 +136,12 @@ def bernoulli(node: Node) -> Value:
     dtype = node.dtype(node.attr("dtype")) if node.has("dtype") else x.type.dtype
     draw_type = x.type.dtype if x.type.dtype.is_float else F32
     draws = node.emit(
-        "random_uniform", shape=x.type.shape, dtype=draw_type, low=0.0, high=1.0, seed=node.attr("seed")
+        "random_uniform",
+        shape=x.type.shape,
+        dtype=draw_type,
+        low=0.0,
+        high=1.0,
+        seed=node.attr("seed"),
     )
     return node.cast(node.emit("less", draws, x), dtype)
 

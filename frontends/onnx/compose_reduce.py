@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL
-
-from .compose_movement import axes_of
-from .node import Node
+from graphwright.frontends.onnx.compose_movement import axes_of
+from graphwright.frontends.onnx.node import Node
 
 
 def _axes(node: Node, x: Value) -> tuple[int, ...] | None:
@@ -142,7 +141,9 @@ def hardmax(node: Node) -> Value:
 
 def _hardmax(node: Node, x: Value, axis: int) -> Value:
     best = node.emit("arg_max", x, axis=axis, keepdims=True, select_last=False)
-    places = node.unsqueeze(node.iota(x.type.shape[axis]), [a for a in range(x.type.rank) if a != axis])
+    places = node.unsqueeze(
+        node.iota(x.type.shape[axis]), [a for a in range(x.type.rank) if a != axis]
+    )
     return node.cast(node.emit("equal", places, best), x.type.dtype)
 
 
@@ -172,7 +173,9 @@ def lp_norm(node: Node, x: Value, p: float, axes: tuple[int, ...]) -> Value:
     total = node.emit("reduce_sum", powered, axes=axes, keepdims=True)
     if p == 1:
         return total
-    return node.emit("sqrt", total) if p == 2 else node.emit("pow", total, node.scalar(1 / p, dtype))
+    return (
+        node.emit("sqrt", total) if p == 2 else node.emit("pow", total, node.scalar(1 / p, dtype))
+    )
 
 
 def elements(shape: Sequence[dims.Dim], axes: Sequence[int]) -> dims.Dim:

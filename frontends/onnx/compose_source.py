@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
+
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.types import F32, I64, DType
-from onnx import TensorProto
-
-from .node import Node
-from .refusal import Refusal
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 _PLAIN_CONSTANTS = {
     "value_float": np.float32,
@@ -107,7 +107,9 @@ def random_normal(node: Node) -> Value:
 def _random(node: Node, op: str, **parameters: Any) -> Value:
     like = node.maybe(0) if node.type.endswith("Like") else None
     shape = like.type.shape if like is not None else node.attr("shape")
-    return node.emit(op, shape=tuple(shape), dtype=_random_type(node, like), seed=node.attr("seed"), **parameters)
+    return node.emit(
+        op, shape=tuple(shape), dtype=_random_type(node, like), seed=node.attr("seed"), **parameters
+    )
 
 
 def _random_type(node: Node, like: Value | None) -> DType:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphwright.compiler.ir.graph import Value
-
-from . import (
+from graphwright.frontends.onnx import (
     compose_control,
     compose_movement,
     compose_nn,
@@ -18,7 +17,7 @@ from . import (
     compose_resize,
     compose_source,
 )
-from .node import Node
+from graphwright.frontends.onnx.node import Node
 
 Compose = Callable[[Node], "Value | Sequence[Value | None]"]
 

@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
+
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Op, Value
@@ -76,9 +77,9 @@ class Contents:
         nothing = [None] * len(op.results)
         arrays = [self._known[v] for v in op.operands]
         known = [a for a in arrays if a is not None]
-        if len(known) == len(arrays) and not any(a.dtype == object for a in known):
-            if all(r.type.is_static for r in op.results) and _is_numeric(op):
-                return _reference(op, known)
+        numbers = len(known) == len(arrays) and not any(a.dtype == object for a in known)
+        if numbers and all(r.type.is_static for r in op.results) and _is_numeric(op):
+            return _reference(op, known)
         rule = SYMBOLIC.get(op.name)
         if rule is None or not all(r.type.is_static for r in op.results) or len(op.results) != 1:
             return nothing
@@ -188,11 +189,11 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
             return a // b if a % b == 0 else None
     quotient: Dim = 0
     rest = a
-    lead_monomial, lead = (((), b) if isinstance(b, int) else b.terms[0])
+    lead_monomial, lead = ((), b) if isinstance(b, int) else b.terms[0]
     for _ in range(64):
         if isinstance(rest, int) and rest == 0:
             return quotient
-        monomial, coefficient = (((), rest) if isinstance(rest, int) else rest.terms[0])
+        monomial, coefficient = ((), rest) if isinstance(rest, int) else rest.terms[0]
         left = list(monomial)
         for atom in lead_monomial:
             if atom not in left:
@@ -363,7 +364,9 @@ def _cast(op: Op, arrays: Sequence[Array]) -> Array | None:
     return _elementwise(apply)(op, arrays)
 
 
-def _reduction(function: Callable[[Any, Any], Any]) -> Callable[[Op, Sequence[Array]], Array | None]:
+def _reduction(
+    function: Callable[[Any, Any], Any],
+) -> Callable[[Op, Sequence[Array]], Array | None]:
     def apply(op: Op, arrays: Sequence[Array]) -> Array | None:
         axes = tuple(op.attributes["axes"]) or tuple(range(arrays[0].ndim))
         kept = [a for a in range(arrays[0].ndim) if a not in axes]

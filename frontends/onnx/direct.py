@@ -7,10 +7,9 @@ from typing import Any
 
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.op import OpDef
-
-from .node import Node
-from .refusal import Refusal
-from .schema import defaults_of
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
+from graphwright.frontends.onnx.schema import defaults_of
 
 
 def import_direct(node: Node, declared: OpDef) -> Sequence[Value]:

@@ -7,123 +7,38 @@ body that its schema gives; model-local functions are inlined before any of thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import onnx
+from onnx import FunctionProto, NodeProto
+
 from graphwright.compiler.ir.dims import DimError
 from graphwright.compiler.ir.graph import Graph, Value
-from graphwright.compiler.ir.literal import Literal, Recipe
+from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Effect, InferenceError, Registry
 from graphwright.errors import InvalidModelError, Problem
-from onnx import AttributeProto, FunctionProto, NodeProto
-
-from . import composed, direct, schema
-from .contents import Contents, is_symbolic
-from .node import Node
-from .refusal import Refusal, Tainted
-from .structure import domain_of, label, order_nodes
-from .tensors import TensorReader
+from graphwright.frontends.onnx import composed, direct, schema
+from graphwright.frontends.onnx.contents import Contents, is_symbolic
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal, Tainted
+from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope
+from graphwright.frontends.onnx.structure import domain_of, label, order_nodes
+from graphwright.frontends.onnx.tensors import TensorReader
 
 FunctionKey: TypeAlias = tuple[str, str, str]  # domain, name, overload
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """An initializer: becomes a `constant` op in each graph that uses it."""
-
-    literal: Literal
-    name: str
-
-
-class _Marker:
-    """A name without a value."""
-
-
-TAINTED = _Marker()  # a result of a node that was refused
-ABSENT = _Marker()  # a function's parameter that the call leaves out
-
-Entry: TypeAlias = Value | Weight | _Marker
-
-
-class Scope:
-    """The names of one ONNX graph or function body while it is imported into `graph`.
-
-    Names that are not found are looked for in `parent`, the scope around a subgraph.  Where that
-    one fills another IR graph, only constants cross; all else must be in `names` as a capture.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        opsets: Mapping[str, int],
-        *,
-        parent: Scope | None = None,
-        attributes: Mapping[str, AttributeProto] | None = None,
-        prefix: str = "",
-    ) -> None:
-        self.graph, self.opsets, self.parent, self.prefix = graph, opsets, parent, prefix
-        self.attributes: Mapping[str, AttributeProto] = attributes or {}
-        self.names: dict[str, Entry] = {}
-
-    def opset(self, domain: str) -> int:
-        return self.opsets.get(domain_of(domain), 0)
-
-    def find(self, name: str) -> Entry:
-        """What a name stands for.  Structure checks have made sure that it exists."""
-        scope: Scope | None = self
-        while scope is not None:
-            found = scope.names.get(name)
-            if found is not None:
-                return found
-            scope = scope.parent
-        raise InvalidModelError(f"nothing makes the value {name!r}")
-
-    def __contains__(self, name: str) -> bool:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return True
-            scope = scope.parent
-        return False
-
-    def is_absent(self, name: str) -> bool:
-        return self.find(name) is ABSENT
-
-    def value(self, name: str) -> Value:
-        """The value of a name in this scope's graph.  Raises Tainted after a refused node."""
-        found = self.find(name)
-        if isinstance(found, Weight):
-            op = self.graph.create(
-                "constant",
-                (),
-                {"value": found.literal, "recipe": Recipe(source=found.name)},
-                origins=(found.name,),
-                names=(found.name,),
-            )
-            op.result.equals = found.name
-            self.names[name] = op.result
-            return op.result
-        if not isinstance(found, Value):
-            raise Tainted
-        if found.graph is not self.graph:
-            # Only constants reach here; every other outer value is a capture.
-            op = found.op
-            assert op is not None and op.name == "constant", f"{name} is not captured"
-            twin = self.graph.create(
-                "constant", (), op.attributes, origins=op.origins, names=(found.name,)
-            )
-            self.names[name] = twin.result
-            return twin.result
-        return found
 
 
 class Importer:
     """One import: its registry, weights, functions, known contents and problems so far."""
 
     def __init__(
-        self, model: onnx.ModelProto, tensors: TensorReader, *, registry: Registry, allow: frozenset[str]
+        self,
+        model: onnx.ModelProto,
+        tensors: TensorReader,
+        *,
+        registry: Registry,
+        allow: frozenset[str],
     ) -> None:
         self.tensors, self.registry, self.allow = tensors, registry, allow
         self.contents = Contents()
@@ -153,7 +68,9 @@ class Importer:
             results = self.lower(node)
             self.check_attributes(node)
             if len(results) < node.outputs:
-                raise Refusal(f"its output {len(results)} ({proto.output[len(results)]!r}) is not supported")
+                raise Refusal(
+                    f"its output {len(results)} ({proto.output[len(results)]!r}) is not supported"
+                )
         except Tainted:
             results = ()
         except Refusal as e:
@@ -237,7 +154,9 @@ class Importer:
             node.graph, opsets or node.scope.opsets, attributes=attributes, prefix=f"{node.origin}/"
         )
         for i, name in enumerate(function.input):
-            scope.names[name] = node.scope.find(node.proto.input[i]) if node.has_input(i) else ABSENT
+            scope.names[name] = (
+                node.scope.find(node.proto.input[i]) if node.has_input(i) else ABSENT
+            )
         self._open.append(key)
         try:
             self.import_nodes(function.node, scope, f"function {function.name}")

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import onnx
+
 from graphwright.compiler.ir.graph import Graph
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.shapes import ShapesLike
 from graphwright.compiler.ir.types import TensorType
 from graphwright.errors import InvalidModelError, Problem, UnsupportedError
-
-from .importer import TAINTED, Importer, Scope, Weight, sweep
-from .refusal import Refusal, Tainted
-from .schema import NEWEST_OPSET
-from .source import Source, read_source
-from .structure import check_graph_names, check_model_header
-from .symbols import ShapeOptions, SymbolTable
-from .tensors import TensorReader, element_type, sparse_refusal
+from graphwright.frontends.onnx.importer import Importer, sweep
+from graphwright.frontends.onnx.refusal import Refusal, Tainted
+from graphwright.frontends.onnx.schema import NEWEST_OPSET
+from graphwright.frontends.onnx.scope import TAINTED, Scope, Weight
+from graphwright.frontends.onnx.source import Source, read_source
+from graphwright.frontends.onnx.structure import check_graph_names, check_model_header
+from graphwright.frontends.onnx.symbols import input_shapes
+from graphwright.frontends.onnx.tensors import TensorReader, element_type, sparse_refusal
 
 # Opset 6 is what opset 7 replaced: only explicit broadcasting differs, and that is imported too.
 OLDEST_OPSET = 6
@@ -27,14 +29,13 @@ CONSTANT_INITIALIZERS_BEFORE = 4  # IR version from which initializers may be ov
 def import_model(
     source: Any,
     *,
-    shapes: ShapeOptions | None = None,
+    shapes: ShapesLike | None = None,
     allow: frozenset[str] = frozenset(),
     registry: Registry = REGISTRY,
 ) -> Graph:
     """The IR graph of an ONNX model: a path, bytes, file, ModelProto, onnx_ir.Model or onnxscript function.
 
-    `shapes` maps input names to one entry per axis (int: fixed; Symbol: named and bounded; str:
-    named; None: as declared).  Raises InvalidModelError for a malformed model, InputError for
+    `shapes` fixes, bounds or names dims (the grammar or mapping of ir/shapes.py).  Raises InvalidModelError for a malformed model, InputError for
     options that do not fit, UnsupportedError with every problem for what cannot be imported.
     """
     read = read_source(source)
@@ -48,7 +49,7 @@ def import_model(
 def check_model(
     source: Any,
     *,
-    shapes: ShapeOptions | None = None,
+    shapes: ShapesLike | None = None,
     allow: frozenset[str] = frozenset(),
     registry: Registry = REGISTRY,
 ) -> list[Problem]:
@@ -60,7 +61,7 @@ def check_model(
 
 
 def _import(
-    source: Source, shapes: ShapeOptions | None, allow: frozenset[str], registry: Registry
+    source: Source, shapes: ShapesLike | None, allow: frozenset[str], registry: Registry
 ) -> tuple[Graph, list[Problem]]:
     model, proto = source.proto, source.proto.graph
     opsets = check_model_header(model, source.name)
@@ -104,7 +105,7 @@ def _check_opset(importer: Importer, opsets: dict[str, int]) -> None:
 
 
 def _add_inputs(
-    importer: Importer, scope: Scope, model: onnx.ModelProto, shapes: ShapeOptions | None
+    importer: Importer, scope: Scope, model: onnx.ModelProto, shapes: ShapesLike | None
 ) -> None:
     proto = model.graph
     weights: dict[str, onnx.TensorProto] = {t.name: t for t in proto.initializer}
@@ -115,13 +116,11 @@ def _add_inputs(
         model.ir_version < CONSTANT_INITIALIZERS_BEFORE or "freeze-initializers" in importer.allow
     )
     inputs = [i for i in proto.input if not (freeze and i.name in weights)]
-    table = SymbolTable(shapes)
-    table.read_options(
-        {
-            i.name: i.type.tensor_type.shape if i.type.tensor_type.HasField("shape") else None
-            for i in inputs
-        }
-    )
+    declared = {
+        i.name: i.type.tensor_type.shape if i.type.tensor_type.HasField("shape") else None
+        for i in inputs
+    }
+    extents = input_shapes(declared, shapes)
     for info in inputs:
         try:
             kind = info.type.WhichOneof("value")
@@ -132,7 +131,11 @@ def _add_inputs(
                 )
             tensor = info.type.tensor_type
             dtype = element_type(tensor.elem_type, "it")
-            shape = table.shape(info.name, tensor.shape if tensor.HasField("shape") else None)
+            shape = extents[info.name]
+            if shape is None:
+                raise Refusal(
+                    "its rank is not declared", f"give its shape: --shape {info.name}:AxB"
+                )
         except Refusal as e:
             _report_input(importer, info.name, e)
             scope.names[info.name] = TAINTED

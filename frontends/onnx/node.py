@@ -13,25 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+from onnx import AttributeProto
+
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Comparison, Dim, Expr
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Constraint, Inference
 from graphwright.compiler.ir.types import BOOL, I64, DType
-from onnx import AttributeProto
-
-from .refusal import Refusal
-from .tensors import element_type
+from graphwright.frontends.onnx.refusal import Refusal
+from graphwright.frontends.onnx.tensors import element_type
 
 if TYPE_CHECKING:
-    from .importer import Importer, Scope
+    from graphwright.frontends.onnx.importer import Importer, Scope
 
 
 class Node:
     """One node being imported; everything made through it carries its origin."""
 
-    def __init__(self, importer: Importer, scope: Scope, proto: onnx.NodeProto, origin: str) -> None:
+    def __init__(
+        self, importer: Importer, scope: Scope, proto: onnx.NodeProto, origin: str
+    ) -> None:
         self.importer, self.scope, self.proto, self.origin = importer, scope, proto, origin
         self.graph: Graph = scope.graph
         self._read: set[str] = set()
@@ -233,7 +235,9 @@ class Node:
     def full(self, number: Any, dtype: DType, shape: Sequence[Dim]) -> Value:
         if all(isinstance(d, int) for d in shape):
             return self.literal(Literal.splat(number, dtype, tuple(shape)))  # type: ignore[arg-type]
-        return self.emit("full", value=np.asarray(number, dtype.numpy).item(), dtype=dtype, shape=tuple(shape))
+        return self.emit(
+            "full", value=np.asarray(number, dtype.numpy).item(), dtype=dtype, shape=tuple(shape)
+        )
 
     def cast(self, x: Value, dtype: DType) -> Value:
         return x if x.type.dtype is dtype else self.emit("cast", x, dtype=dtype)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-
-from .node import Node
-from .refusal import Refusal
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,7 @@ def read_window(node: Node, extents: Sequence[Dim], kernel: Sequence[int]) -> Wi
         return Window(tuple(kernel), strides, dilations, (0,) * rank, (0,) * rank)
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         raise Refusal(f"its auto_pad is {mode!r}, want NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    totals = [
-        same_total(extents[i], kernel[i], strides[i], dilations[i]) for i in range(rank)
-    ]
+    totals = [same_total(extents[i], kernel[i], strides[i], dilations[i]) for i in range(rank)]
     low, high = split_same(totals, upper=mode == "SAME_UPPER")
     return Window(tuple(kernel), strides, dilations, low, high)
 
@@ -77,12 +74,18 @@ def split_same(totals: Sequence[Dim], *, upper: bool) -> tuple[tuple[Dim, ...], 
     return (less, more) if upper else (more, less)
 
 
-def pad_explicitly(node: Node, x: Value, window: Window, fill: Value | None) -> tuple[Value, Window]:
+def pad_explicitly(
+    node: Node, x: Value, window: Window, fill: Value | None
+) -> tuple[Value, Window]:
     """Pads as an op of their own (symbolic ones cannot be attributes of a window), none left."""
     lead = x.type.rank - len(window.kernel)
     operands = (x,) if fill is None else (x, fill)
     padded = node.emit(
-        "pad", *operands, low=(0,) * lead + window.low, high=(0,) * lead + window.high, mode="constant"
+        "pad",
+        *operands,
+        low=(0,) * lead + window.low,
+        high=(0,) * lead + window.high,
+        mode="constant",
     )
     none = (0,) * len(window.kernel)
     return padded, Window(window.kernel, window.strides, window.dilations, none, none)

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
-from graphwright.compiler.ir.dims import Expr
 from onnx import AttributeProto, FunctionProto, helper
 
-from .node import Node
-from .refusal import Refusal
-from .tensors import ONNX_TYPE
+from graphwright.compiler.ir.dims import Expr
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
+from graphwright.frontends.onnx.tensors import ONNX_TYPE
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
@@ -66,9 +66,7 @@ def function_body(node: Node) -> FunctionProto | None:
             body.ParseFromString(data if isinstance(data, bytes) else data.SerializeToString())
             return _with_key(body, node)
     if schema.has_context_dependent_function:
-        versions = [
-            v for v in schema.context_dependent_function_opset_versions if v <= node.opset
-        ]
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
         if versions:
             types = [_type_proto(node, i) for i in range(len(node.proto.input))]
             data = schema.get_context_dependent_function_with_opset_version(

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
+
 from graphwright.errors import InputError, InvalidModelError
 
 # protobuf refuses larger messages; a larger model keeps its weights in external data.
@@ -90,7 +91,9 @@ def _read_stream(stream: Any) -> Source:
         raise InvalidModelError("the model's stream gives text; open it in binary mode")
     name = getattr(stream, "name", "")
     path = Path(name) if isinstance(name, str) and name and os.path.isfile(name) else None
-    return Source(_parse(data, name or "the stream"), path and path.parent, path.name if path else "model")
+    return Source(
+        _parse(data, name or "the stream"), path and path.parent, path.name if path else "model"
+    )
 
 
 def _from_script(function: Any) -> Source:

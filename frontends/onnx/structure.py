@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import onnx
-from graphwright.errors import InvalidModelError
 from onnx import AttributeProto, GraphProto, NodeProto
+
+from graphwright.errors import InvalidModelError
 
 
 class Names(Protocol):
@@ -108,7 +109,9 @@ def order_nodes(
                     ready.append(user)
     if len(order) < len(nodes):
         stuck = [i for i, n in enumerate(waits) if n]
-        names = ", ".join(f"{label(nodes[i], i)} (makes {list(nodes[i].output)})" for i in stuck[:4])
+        names = ", ".join(
+            f"{label(nodes[i], i)} (makes {list(nodes[i].output)})" for i in stuck[:4]
+        )
         raise InvalidModelError(
             f"{where}: the graph is cyclic, so that its nodes cannot be sorted topologically; "
             f"among those that depend on themselves: {names}"

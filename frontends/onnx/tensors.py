@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import TensorProto
+
 from graphwright.compiler.ir import types as t
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.types import DType
 from graphwright.errors import InvalidModelError
-from onnx import TensorProto
-
-from .refusal import Refusal
+from graphwright.frontends.onnx.refusal import Refusal
 
 ELEMENT: dict[int, DType] = {
     TensorProto.FLOAT: t.F32,

@@ -1,0 +1,80 @@
+"""RNN, GRU and LSTM: absent inputs filled in, batch-first layouts turned around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.types import I32
+from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULT_ACTIVATIONS = {
+    "RNN": ("Tanh",),
+    "GRU": ("Sigmoid", "Tanh"),
+    "LSTM": ("Sigmoid", "Tanh", "Tanh"),
+}
+
+
+def recurrent(node: Node) -> Sequence[Value]:
+    """x [T, B, I], w [D, G*H, I], r [D, G*H, H]; results y [T, D, B, H] and the last states."""
+    x, w, r = node.x(0), node.x(1), node.x(2)
+    batch_first = bool(node.attr("layout", 0))
+    if batch_first:
+        x = node.transpose(x, (1, 0, 2))
+    steps, batch = x.type.shape[:2]
+    directions, hidden = w.type.shape[0], r.type.shape[2]
+    dtype = x.type.dtype
+    node.require(
+        hidden, "==", node.attr("hidden_size", hidden), f"{node.type} {node.origin}: hidden_size"
+    )
+    bias = node.maybe(3)
+    if bias is None:
+        bias = node.full(0.0, dtype, (directions, 2 * _GATES[node.type] * hidden))
+    operands = [x, w, r, bias]
+    states = (5, 6) if node.type == "LSTM" else (5,)
+    for i in states:
+        state = node.maybe(i)
+        if state is None:
+            state = node.full(0.0, dtype, (directions, batch, hidden))
+        elif batch_first:
+            state = node.transpose(state, (1, 0, 2))
+        operands.append(state)
+    lengths = node.maybe(4)
+    peepholes = node.maybe(7) if node.type == "LSTM" else None
+    if lengths is None and peepholes is not None:
+        lengths = node.broadcast_to(node.size(steps, I32), (batch,))
+    operands += [v for v in (lengths, peepholes) if v is not None]
+    results = node.emit_all(node.type.lower(), *operands, **_attributes(node))
+    if not batch_first:
+        return results
+    y, *last = results
+    return (node.transpose(y, (2, 0, 1, 3)), *(node.transpose(s, (1, 0, 2)) for s in last))
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    direction = node.attr("direction", "forward")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise Refusal(f"its direction is {direction!r}")
+    count = 2 if direction == "bidirectional" else 1
+    activations = node.attr("activations", _DEFAULT_ACTIVATIONS[node.type] * count)
+    out: dict[str, Any] = {
+        "direction": direction,
+        "activations": tuple(activations),
+        "clip": node.attr("clip", 0.0),
+    }
+    if node.has("activation_alpha") or node.has("activation_beta"):
+        out["alpha"], out["beta"] = (
+            node.attr("activation_alpha", ()),
+            node.attr("activation_beta", ()),
+        )
+    if node.type == "LSTM":
+        out["input_forget"] = bool(node.attr("input_forget", 0))
+    if node.type == "GRU":
+        out["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
+    return out
+
+
+COMPOSE = {"GRU": recurrent, "LSTM": recurrent, "RNN": recurrent}

@@ -32,29 +32,6 @@ if TYPE_CHECKING:
     from graphwright.runtime import CompiledModel, load
     from graphwright.runtime.manifest import TensorSpec
 
-from graphwright.errors import (
-    ArtifactError,
-    CompileError,
-    DowngradeError,
-    GraphwrightError,
-    InputError,
-    InvalidModelError,
-    Problem,
-    ResourceError,
-    UnsupportedError,
-)
-
-__all__ = [
-    "ArtifactError",
-    "CompileError",
-    "DowngradeError",
-    "GraphwrightError",
-    "InputError",
-    "InvalidModelError",
-    "Problem",
-    "ResourceError",
-    "UnsupportedError",
-]
 __version__ = "0.1.0"
 
 __all__ = [

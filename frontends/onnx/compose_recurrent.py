@@ -18,6 +18,22 @@ _DEFAULT_ACTIVATIONS = {
 }
 
 
+# ONNX's names: ours, and how many of alpha and beta the function takes.
+_ACTIVATIONS = {
+    "Affine": ("affine", 2),
+    "Elu": ("elu", 1),
+    "HardSigmoid": ("hard_sigmoid", 2),
+    "LeakyRelu": ("leaky_relu", 1),
+    "Relu": ("relu", 0),
+    "ScaledTanh": ("scaled_tanh", 2),
+    "Sigmoid": ("sigmoid", 0),
+    "Softplus": ("softplus", 0),
+    "Softsign": ("softsign", 0),
+    "Tanh": ("tanh", 0),
+    "ThresholdedRelu": ("thresholded_relu", 1),
+}
+
+
 def recurrent(node: Node) -> Sequence[Value]:
     """x [T, B, I], w [D, G*H, I], r [D, G*H, H]; results y [T, D, B, H] and the last states."""
     x, w, r = node.x(0), node.x(1), node.x(2)
@@ -62,19 +78,30 @@ def _attributes(node: Node) -> dict[str, Any]:
     activations = node.attr("activations", _DEFAULT_ACTIVATIONS[node.type] * count)
     out: dict[str, Any] = {
         "direction": direction,
-        "activations": tuple(activations),
-        "clip": node.attr("clip", 0.0),
+        "activations": _activations(node, activations),
+        "clip": node.attr("clip", 0.0) or None,
     }
-    if node.has("activation_alpha") or node.has("activation_beta"):
-        out["alpha"], out["beta"] = (
-            node.attr("activation_alpha", ()),
-            node.attr("activation_beta", ()),
-        )
     if node.type == "LSTM":
         out["input_forget"] = bool(node.attr("input_forget", 0))
     if node.type == "GRU":
         out["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
     return out
+
+
+def _activations(node: Node, names: Sequence[str]) -> tuple[str, ...]:
+    """Names with parameters; each function takes the next alpha and beta when it has such."""
+    alphas, betas = iter(node.attr("activation_alpha", ())), iter(node.attr("activation_beta", ()))
+    known = {name.lower(): found for name, found in _ACTIVATIONS.items()}
+    out: list[str] = []
+    for name in names:
+        if name.lower() not in known:
+            raise Refusal(f"its activation {name!r} is unknown; known: {', '.join(_ACTIVATIONS)}")
+        ours, parameters = known[name.lower()]
+        values = [next(source, None) for source in (alphas, betas)[:parameters]]
+        while values and values[-1] is None:
+            values.pop()
+        out.append(":".join([ours, *(str(0.0 if v is None else v) for v in values)]))
+    return tuple(out)
 
 
 COMPOSE = {"GRU": recurrent, "LSTM": recurrent, "RNN": recurrent}

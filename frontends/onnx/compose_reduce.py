@@ -13,9 +13,9 @@ from graphwright.frontends.onnx.node import Node
 
 def _axes(node: Node, x: Value) -> tuple[int, ...] | None:
     """The axes to reduce; None: reduce nothing at all."""
-    axes = axes_of(node, 1)
+    axes, keep_all = axes_of(node, 1), node.attr("noop_with_empty_axes", 0)
     if not axes:
-        return None if node.attr("noop_with_empty_axes", 0) else tuple(range(x.type.rank))
+        return None if keep_all else tuple(range(x.type.rank))
     return tuple(sorted(node.axes(axes, x.type.rank)))
 
 

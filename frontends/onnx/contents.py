@@ -92,7 +92,10 @@ class Contents:
         if any(o is None for o in objects):
             return nothing
         out = rule(op, objects)  # type: ignore[arg-type]
-        if out is None or all(e is None for e in out.flat):
+        if out is None:
+            return nothing
+        out = np.asarray(out, object)  # numpy hands out the element where a rank-0 array is due
+        if all(e is None for e in out.flat):
             return nothing
         return [_narrow(out, op.results[0])]
 

@@ -30,6 +30,8 @@ def read_source(source: Any) -> Source:
 
     Raises InvalidModelError when it is no ONNX model, InputError for another kind of object.
     """
+    if isinstance(source, Source):  # read already
+        return source
     if isinstance(source, onnx.ModelProto):
         found = Source(source, None, source.graph.name or "model")
     elif isinstance(source, str | os.PathLike):

@@ -38,7 +38,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "runtime": (["graphwright.runtime", ERRORS, FILES], (*STANDARD, "cuda", "torch")),
     "frontends/onnx": (
         ["graphwright.frontends.onnx", IR, "graphwright.compiler.driver", "graphwright.runtime", ERRORS],
-        (*STANDARD, "onnx", "onnx_ir", "onnxscript"),
+        (*STANDARD, "onnx", "onnx_ir", "onnxscript", "google"),
     ),
     "graphwright": (["graphwright"], STANDARD),
 }  # fmt: skip
@@ -56,8 +56,10 @@ def imports(path: Path) -> list[tuple[int, str, bool]]:
         if isinstance(node, ast.Import):
             found += [(node.lineno, a.name, id(node) in top) for a in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
             module = node.module or ""
+            if node.level:
+                inside = ["graphwright", *path.resolve().relative_to(ROOT).parts]
+                module = ".".join([*inside[: -node.level], *([module] if module else [])])
             found += [(node.lineno, f"{module}.{a.name}", id(node) in top) for a in node.names]
     return found
 

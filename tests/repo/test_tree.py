@@ -65,7 +65,7 @@ def test_one_version() -> None:
     assert graphwright.__version__ == project["version"]
 
 
-@pytest.mark.parametrize("script", ["scripts/test", "scripts/typecheck", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/typecheck", ".ci/run"])
 def test_scripts_can_be_run(script: str) -> None:
     path = ROOT / script
     assert os.access(path, os.X_OK), f"{script} is not executable"

@@ -1,0 +1,7 @@
+"""`python -m graphwright`: the command line."""
+
+from __future__ import annotations
+
+from graphwright.compiler.cli import main
+
+main()

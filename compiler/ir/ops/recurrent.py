@@ -5,8 +5,8 @@ hidden], bias [directions, 2 * gates * hidden] (of w, then of r); states [direct
 hidden].  Results: y [time, directions, batch, hidden] and the last states.
 
 `direction` is forward, reverse or bidirectional (forward first).  `activations` has one entry a
-function a direction: a name of `ACTIVATIONS`, parameters after colons ("leaky_relu:0.1"); see
-`parse_activation`.  `clip` limits what enters activations to [-clip, clip]; None does not.
+function, or one a function a direction: a name of `ACTIVATIONS`, parameters after colons
+("leaky_relu:0.1"); see `parse_activation`.  `clip` limits what enters activations to [-clip, clip]; None does not.
 `lengths` (integers, [batch]) end sequences early: later elements of y are 0, the last state is that
 of the last element, and the reverse direction starts there.
 """
@@ -126,7 +126,10 @@ class _Recurrent(OpDef):
             self.name, "direction", attributes["direction"], ("forward", "reverse", "bidirectional")
         )
         count = len(directions_of(attributes["direction"]))
-        check_length(self.name, "activations", attributes["activations"], count * self.functions)
+        if len(attributes["activations"]) != self.functions:
+            check_length(
+                self.name, "activations", attributes["activations"], count * self.functions
+            )
         for text in attributes["activations"]:
             parse_activation(text)
         floats = [t for i, t in enumerate(types) if self.operands[i] != "lengths?"]
@@ -164,7 +167,8 @@ class _Recurrent(OpDef):
         functions = _activations(attributes["activations"], attributes["clip"])
         runs: list[tuple[np.ndarray, tuple[np.ndarray, ...]]] = []
         for d, backwards in enumerate(directions_of(attributes["direction"])):
-            own = functions[d * self.functions : (d + 1) * self.functions]
+            first = d * self.functions % len(functions)
+            own = functions[first : first + self.functions]
             into, again = np.split(bias[d], 2)
             step = self.step(r[d].T, again, own, [e[d] for e in extra], attributes)
             projected = np.matmul(x, w[d].T) + into

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+# Ops whose kernels want their first operand and their result with channels innermost; all other
+# ops with a fixed layout are row-major.
+CHANNELS_INNERMOST: dict[str, tuple[str, ...]] = {
+    "cpu": ("conv", "conv_transpose", "max_pool", "average_pool", "resize", "lrn"),
+    "cuda": (),
+}
+
 CPU_LEVELS = ("x86-64-v3", "x86-64-v4", "native", "aarch64")
 
 
@@ -21,6 +28,11 @@ class Target:
     bandwidth: float = 25e9
     flops: float = 200e9
     launch_seconds: float = 1e-6
+
+    @property
+    def channels_innermost(self) -> tuple[str, ...]:
+        """The ops whose first operand and result lie with channels (axis 1) innermost."""
+        return CHANNELS_INNERMOST[self.kind]
 
     @staticmethod
     def parse(text: str) -> Target:

@@ -244,35 +244,34 @@ class _Plan:
         known: dict[tuple[Value, Order], Value] = {}
         made: list[Op] = []
 
-        def relayout(value: Value, need: Order, before: Op | None, step_at: Op) -> Value:
+        def relayout(value: Value, need: Order, before: Op | None) -> Value:
             found = known.get((value, need))
             if found is None:
-                with rw.step("insert-relayout", step_at):
-                    op = rw.graph.create(
-                        "relayout",
-                        [value],
-                        {"layout": canonical(Layout(need))},
-                        before=before,
-                        origins=value.op.origins if value.op is not None else (),
-                        names=[value.name],
-                    )
-                    op.result.equals = value.equals
-                    found = known[value, need] = op.result
-                    made.append(op)
+                op = rw.graph.create(
+                    "relayout",
+                    [value],
+                    {"layout": canonical(Layout(need))},
+                    before=before,
+                    origins=value.op.origins if value.op is not None else (),
+                    names=[value.name],
+                )
+                op.result.equals = value.equals
+                found = known[value, need] = op.result
+                made.append(op)
             return found
 
         for op in self.ops:
             for index, operand in enumerate(op.operands):
                 need = self.required(op, index)
                 if need is not None and order_of(operand.type.layout, operand.type.rank) != need:
-                    op.set_operand(index, relayout(operand, need, op, op))
+                    with rw.step("insert-relayout", op):
+                        op.set_operand(index, relayout(operand, need, op))
         outputs = list(self.graph.outputs)
         for i, value in enumerate(outputs):
-            need = row_major(value.type.rank)
             if value.op is not None and value.type.layout is not None:
-                outputs[i] = relayout(value, need, None, value.op)
-        if made:
-            self.graph.set_outputs(outputs, self.graph.output_names)
+                with rw.step("insert-relayout", value.op):
+                    outputs[i] = relayout(value, row_major(value.type.rank), None)
+                    self.graph.set_outputs(outputs, self.graph.output_names)
         self._lay_constants()
         real = [op for op in made if view_of(op) is None]
         return len(real), int(sum(self.bytes(op.result) for op in real))

@@ -254,6 +254,22 @@ def is_multiple(dim: Dim, n: int) -> bool:
     return all(_known_multiple(m, c) % n == 0 for m, c in _terms(dim))
 
 
+def _nested_floordiv(dim: Dim) -> tuple[Dim, int, int] | None:
+    """(x, m, c) when the dim is x // m + c with a positive int m."""
+    terms = dict(_terms(dim))
+    constant = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((monomial, coefficient),) = terms.items()
+    atom = monomial[0]
+    if len(monomial) > 1 or coefficient != 1 or isinstance(atom, Symbol):
+        return None
+    if atom.operator != "floordiv":
+        return None
+    inner, by = atom.operands
+    return (inner, by, constant) if isinstance(by, int) and by > 0 else None
+
+
 def floordiv(a: Dim, b: Dim) -> Dim:
     """Floor division.  A symbolic divisor is taken to be positive (its zero case is an error)."""
     if isinstance(a, int) and isinstance(b, int):
@@ -280,11 +296,10 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         low, high = bounds(rest)
         if low >= 0 and high < b:
             return _make(whole)
-        atom = rest.terms[0][0][0] if isinstance(rest, Expr) and rest.is_atom else None
-        if isinstance(atom, Call) and atom.operator == "floordiv":
-            inner, by = atom.operands
-            if isinstance(by, int) and by > 0:  # (x // m) // n = x // (m*n)
-                return _combine(_make(whole), floordiv(inner, by * b), 1)
+        nested = _nested_floordiv(rest)
+        if nested is not None:  # (x // m + c) // n = (x + c*m) // (m*n)
+            inner, by, constant = nested
+            return _combine(_make(whole), floordiv(inner + constant * by, by * b), 1)
         return _combine(_make(whole), _atom("floordiv", rest, b), 1)
     return _atom("floordiv", a, b)
 

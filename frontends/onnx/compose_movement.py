@@ -196,12 +196,19 @@ def _slice_range(node: Node, extent: Dim, start: Dim, end: Dim, step: int) -> tu
     return first, dims.ceildiv(span, abs(step))
 
 
+_UNBOUNDED = 1 << 24
+
+
 def _clamped(node: Node, extent: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
     from_end = _is_negative(node, bound)
     place = bound + extent if from_end else bound
     if bound == -1 and high == extent:  # up to the last one: an extent is hardly ever 0
         node.require(extent, ">=", 1, f"Slice {node.origin}: the sliced axis is not empty")
         return place
+    if isinstance(place, int) and place >= _UNBOUNDED and not dims.prove(place, ">=", high):
+        # Exporters write large numbers for "to the end": no extent reaches them.
+        node.require(high, "<=", place, f"Slice {node.origin}: the axis ends before the bound")
+        return high
     return place if place == high else dims.minimum(dims.maximum(place, low), high)
 
 

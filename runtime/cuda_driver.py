@@ -184,7 +184,7 @@ class Parameters:
         "f32": ctypes.c_float,
     }
 
-    def __init__(self, kinds: Sequence[str], values: Sequence[int | float]) -> None:
+    def __init__(self, kinds: Sequence[str], values: Sequence[int]) -> None:
         self.slots = [self._CTYPES[k](v) for k, v in zip(kinds, values, strict=True)]
         self._table = (ctypes.c_void_p * max(len(self.slots), 1))(
             *(ctypes.addressof(s) for s in self.slots)

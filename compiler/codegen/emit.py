@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp import TABLE as CPP
 from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.target import Target
 from graphwright.errors import Problem, UnsupportedError
 
 Emitter = Callable[[Op], Sequence[Step]]
-TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP}
+TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP, "cuda": TRITON}
 
 
 def emit(op: Op, target: Target) -> list[Step]:

@@ -1,0 +1,285 @@
+"""Scalar nodes as Triton statements: every loop variable is a block, every node a named tensor.
+
+A loop variable is bound to an expression (`rows[:, None]`), perhaps with a mask of its own; a load
+carries the masks of just those variables that its address depends on, so that a bias of the columns
+is loaded once a column.  Values behind a condition are loaded under that condition only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphwright.compiler.codegen.expressions import Domain
+from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.scalar import (
+    Apply,
+    Choose,
+    Given,
+    Index,
+    Load,
+    Node,
+    Number,
+    Wrapped,
+    compute_dtype,
+)
+from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol, bounds
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.types import DType
+
+# fmt: off
+TYPES: dict[str, str] = {
+    "bool": "int1", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+    "f8e4m3fn": "float8e4nv", "f8e5m2": "float8e5",
+}
+POINTERS: dict[str, str] = {
+    "bool": "*i1", "i8": "*i8", "i16": "*i16", "i32": "*i32", "i64": "*i64",
+    "u8": "*u8", "u16": "*u16", "u32": "*u32", "u64": "*u64",
+    "f16": "*fp16", "bf16": "*bf16", "f32": "*fp32", "f64": "*fp64",
+    "f8e4m3fn": "*fp8e4nv", "f8e5m2": "*fp8e5",
+}
+# fmt: on
+
+
+def triton_type(dtype: DType) -> str:
+    """`tl.float32` for f32.  Raises KeyError for a type that Triton has not."""
+    return f"tl.{TYPES[dtype.name]}"
+
+
+class Printer:
+    """Prints nodes of one domain into `lines`, at the current indentation.
+
+    `bind(variable, text, mask)` gives a loop variable its block expression.  Nodes are printed once
+    per scope; `scope()` starts a nested one (a loop body), whose names end with it.
+    """
+
+    def __init__(self, domain: Domain, pointers: dict[Value, str], indent: str = "    ") -> None:
+        self.domain, self.pointers, self.indent = domain, pointers, indent
+        self.lines: list[str] = []
+        self.scalars: dict[Symbol, str] = {}
+        self._bound: dict[Symbol, str] = {}
+        self._masks: dict[Symbol, str] = {}
+        self._names: dict[tuple[int, str], str] = {}
+        self._keep: list[Node] = []  # ids in _names stay valid while their nodes live
+        self._used: dict[str, int] = {}
+
+    # -- scopes and names
+
+    def bind(self, variable: Dim, text: str, mask: str = "") -> None:
+        """`variable` is a loop of the domain; `mask` is true where it is below its extent."""
+        symbol = variable.symbol if isinstance(variable, Expr) else None
+        assert symbol is not None
+        self._bound[symbol] = text
+        if mask:
+            self._masks[symbol] = mask
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def name(self, stem: str) -> str:
+        """A fresh local name."""
+        self._used[stem] = n = self._used.get(stem, 0) + 1
+        return stem if n == 1 else f"{stem}_{n}"
+
+    def enter(self) -> tuple[dict[Symbol, str], dict[tuple[int, str], str]]:
+        """Starts a nested scope; give its result to `leave`."""
+        saved = dict(self._bound), dict(self._names)
+        self.indent += "    "
+        return saved
+
+    def leave(self, saved: tuple[dict[Symbol, str], dict[tuple[int, str], str]]) -> None:
+        self._bound, self._names = saved
+        self.indent = self.indent[:-4]
+
+    # -- index expressions
+
+    def dim(self, dim: Dim) -> str:
+        """An index expression; derived variables are computed first, on lines of their own."""
+        if not isinstance(dim, Expr):
+            return str(dim)
+        parts: list[str] = []
+        for monomial, coefficient in dim.terms:
+            factors = [self._atom(a) for a in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.append(str(abs(coefficient)))
+            sign = "-" if coefficient < 0 else "+"
+            parts.append(f"{sign} {' * '.join(factors)}")
+        text = " ".join(parts).removeprefix("+ ")
+        return f"({text})" if " " in text else text
+
+    def _atom(self, atom: Symbol | Call) -> str:
+        if isinstance(atom, Symbol):
+            return self._variable(atom)
+        left, *rest = (self.dim(o) for o in atom.operands)
+        if atom.operator in ("max", "min"):
+            for right in rest:
+                left = f"tl.{atom.operator}imum({left}, {right})"
+            return left
+        (right,) = rest
+        negative = bounds(atom.operands[0])[0] < 0
+        if atom.operator == "floordiv":  # Triton divides toward zero
+            return (
+                f"(({left} - ({left} % {right} + {right}) % {right}) // {right})"
+                if negative
+                else f"({left} // {right})"
+            )
+        return f"(({left} % {right} + {right}) % {right})" if negative else f"({left} % {right})"
+
+    def _variable(self, symbol: Symbol) -> str:
+        if symbol in self._bound:
+            return self._bound[symbol]
+        definition = self.domain.definitions.get(symbol)
+        if definition is None:
+            if symbol in self.domain.extents:
+                raise AssertionError(f"loop variable {symbol} is not bound")
+            return self.scalars.setdefault(symbol, symbol.name.replace(".", "_"))
+        if definition.operator == "data":
+            node = definition.node
+            assert isinstance(node, Wrapped)
+            text = self.node(node)
+        else:
+            sign = "//" if definition.operator == "quotient" else "%"
+            text = f"{self.dim(definition.dividend)} {sign} {self.dim(definition.divisor)}"
+        name = self.name(symbol.name)
+        self.line(f"{name} = {text}")
+        self._bound[symbol] = name
+        return name
+
+    def roots(self, dim: Dim) -> set[Symbol]:
+        """The loop variables that an index expression depends on."""
+        found: set[Symbol] = set()
+        for variable in self.domain.variables_of(dim):
+            definition = self.domain.definitions.get(variable)
+            if definition is None:
+                found.add(variable)
+            elif definition.operator == "data":
+                assert isinstance(definition.node, Wrapped)
+                found |= self._node_roots(definition.node)
+            else:
+                found |= self.roots(definition.dividend) | self.roots(definition.divisor)
+        return found
+
+    def _node_roots(self, node: Node) -> set[Symbol]:
+        match node:
+            case Load():
+                return self.roots(node.offset)
+            case Wrapped():
+                return self._node_roots(node.index)
+            case Index():
+                return self.roots(node.value)
+            case Apply():
+                return set[Symbol]().union(*(self._node_roots(a) for a in node.arguments))
+            case Choose():
+                of_conditions = (self.roots(d) for pair in node.conditions for d in pair)
+                inner = self._node_roots(node.then) | self._node_roots(node.otherwise)
+                return inner.union(*of_conditions)
+            case _:
+                return set()
+
+    def mask(self, variables: Iterable[Symbol], condition: str = "") -> str:
+        """The conjunction of the variables' masks and a condition; "" when there is none."""
+        used = set(variables)
+        parts = [m for s, m in self._masks.items() if s in used]
+        return " & ".join([*parts, condition] if condition else parts)
+
+    # -- nodes
+
+    def node(self, node: Node, condition: str = "") -> str:
+        """The name (or literal) of a node's tensor; `condition` guards its loads."""
+        key = (id(node), condition)
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = self._print(node, condition)
+            self._keep.append(node)
+        return found
+
+    def _print(self, node: Node, condition: str) -> str:
+        match node:
+            case Number():
+                return _number(node)
+            case Given():
+                return node.name
+            case Load():
+                return self._load(node, condition)
+            case Index():
+                name = self.name("index")
+                self.line(f"{name} = {self.dim(node.value)}")
+                return (
+                    f"({name} + 0).to({triton_type(node.dtype)})"
+                    if self.roots(node.value)
+                    else f"tl.cast({name}, {triton_type(node.dtype)})"
+                )
+            case Wrapped():
+                index = self.node(node.index, condition)
+                name, extent = self.name("row"), self.dim(node.extent)
+                self.line(f"{name} = {index}.to(tl.int64)")
+                self.line(f"{name} = tl.where({name} < 0, {name} + {extent}, {name})")
+                self.line(f"{name} = tl.minimum(tl.maximum({name}, 0), {extent} - 1)")
+                return name
+            case Choose():
+                tests = " & ".join(f"({self.dim(a)} < {self.dim(b)})" for a, b in node.conditions)
+                test, name = self.name("inside"), self.name("chosen")
+                self.line(f"{test} = {tests}")
+                both = f"{condition} & {test}" if condition else test
+                neither = f"{condition} & ~{test}" if condition else f"~{test}"
+                then, other = self.node(node.then, both), self.node(node.otherwise, neither)
+                self.line(f"{name} = tl.where({test}, {then}, {other})")
+                return name
+            case Apply():
+                return self._apply(node, condition)
+
+    def _apply(self, node: Apply, condition: str) -> str:
+        op = node.op
+        arguments = [self.node(a, condition) for a in node.arguments]
+        operand = compute_dtype(op.operands[0].type.dtype)
+        spelling = getattr(op.definition, "spelling", None)
+        template = spelling("triton", operand, op.attributes) if spelling else ""
+        if not template:
+            raise problem(op, f"it has no Triton spelling for {operand}")
+        shown = {n: _attribute(v) for n, v in op.attributes.items()}
+        name = self.name(op.name)
+        self.line(f"{name} = {template.format(*arguments, **shown)}")
+        if op.result.type.dtype.is_float and op.result.type.dtype.bits < 32 and op.name == "cast":
+            # A cast rounds; what follows calculates in float32 again.
+            self.line(f"{name} = {name}.to(tl.float32)")
+        return name
+
+    def _load(self, node: Load, condition: str) -> str:
+        pointer = self.pointers[node.source]
+        offset = self.dim(node.offset)
+        mask = self.mask(self.roots(node.offset), condition)
+        guard = f", mask={mask}, other=0" if mask else ""
+        name = self.name(pointer.removeprefix("p_") or "x")
+        stored = node.source.type.dtype
+        widen = f".to({triton_type(node.dtype)})" if stored != node.dtype else ""
+        self.line(f"{name} = tl.load({pointer} + {offset}{guard}){widen}")
+        return name
+
+    def store(
+        self, pointer: str, dtype: DType, offset: Dim, node: Node, over: Sequence[Symbol] = ()
+    ) -> None:
+        """Stores a node as one element of an output; `over`: loop variables that must be in range."""
+        text = self.node(node)
+        address = self.dim(offset)
+        mask = self.mask({*self.roots(offset), *over})
+        guard = f", mask={mask}" if mask else ""
+        value = text if isinstance(node, Number) else f"tl.cast({text}, {triton_type(dtype)})"
+        self.line(f"tl.store({pointer} + {address}, {value}{guard})")
+
+
+def _number(node: Number) -> str:
+    if node.dtype.kind == "bool":
+        return "True" if node.value else "False"
+    if node.dtype.is_float:
+        value = float(node.value)
+        if value != value or value in (float("inf"), float("-inf")):
+            return f"float('{value}')"
+        return repr(value)
+    return str(int(node.value))
+
+
+def _attribute(value: object) -> str:
+    if isinstance(value, DType):
+        return triton_type(value)
+    return repr(value)

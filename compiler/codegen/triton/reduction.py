@@ -1,0 +1,292 @@
+"""Reduction regions: one program per row of kept coordinates, the reduced axes as one block or loop.
+
+A row that fits a block is read once: prologue, combination and epilogue stay in registers.  Longer
+rows are looped over, with block-wide accumulators, and read again for what is written per element.
+The order of combination is fixed, so results repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
+from graphwright.compiler.codegen.triton.kernels import (
+    Region,
+    axes_coordinates,
+    next_power_of_two,
+)
+from graphwright.compiler.codegen.triton.printing import Printer, triton_type
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim, Expr
+from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.types import DType
+
+ONE_BLOCK = 16384  # elements of a row that one program keeps in registers
+LOOP_BLOCK = 4096
+NAN = "propagate_nan=tl.PropagateNan.ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """How a simple reduction combines: neutral element, elementwise step, block result."""
+
+    neutral: str
+    step: str
+    finish: str
+
+
+COMBINE: dict[str, Combine] = {
+    "reduce_sum": Combine("0", "{a} + {x}", "tl.sum({a}, axis=0)"),
+    "reduce_mean": Combine("0", "{a} + {x}", "tl.sum({a}, axis=0)"),
+    "reduce_max": Combine(
+        "float('-inf')", f"tl.maximum({{a}}, {{x}}, {NAN})", "tl.reduce({a}, 0, _maximum)"
+    ),
+    "reduce_min": Combine(
+        "float('inf')", f"tl.minimum({{a}}, {{x}}, {NAN})", "tl.reduce({a}, 0, _minimum)"
+    ),
+}
+ROWWISE = ("softmax", "log_softmax", "layer_norm", "rms_norm")
+
+
+class Row:
+    """The loops of one reduction kernel: `row` is a scalar, `column` a block over reduced axes."""
+
+    def __init__(self, region: Region, root: Op, axes: tuple[int, ...]) -> None:
+        source = root.operands[0].type
+        self.region, self.root, self.axes = region, root, axes
+        self.kept = tuple(a for a in range(source.rank) if a not in axes)
+        domain = region.domain
+        self.rows = dims.product(source.shape[a] for a in self.kept)
+        self.columns = dims.product(source.shape[a] for a in axes)
+        self.row = domain.loop("row", self.rows)
+        self.column = domain.loop("column", self.columns)
+        by_axis = axes_coordinates(self.row, source.shape, self.kept, domain)
+        by_axis |= axes_coordinates(self.column, source.shape, axes, domain)
+        self.coordinates: Coordinates = tuple(by_axis[a] for a in range(source.rank))
+        longest = dims.bounds(self.columns)[1]
+        self.one_block = longest <= ONE_BLOCK
+        self.block = next_power_of_two(longest) if self.one_block else LOOP_BLOCK
+        self.printer = region.printer()
+        p = self.printer
+        p.line("row = tl.program_id(0).to(tl.int64)")
+        p.bind(self.row, "row")
+        self.extent = p.dim(self.columns)
+
+    def pass_over(self, loop: bool) -> Printer:
+        """Opens one pass over the columns; close it with `close` when it was a loop."""
+        p = self.printer
+        if loop:
+            p.line(f"for start in range(0, {self.extent}, {self.block}):")
+            self._saved = p.enter()
+            p.line(f"column = start + tl.arange(0, {self.block})")
+        else:
+            p.line(f"column = tl.arange(0, {self.block}).to(tl.int64)")
+        p.line(f"in_row = column < {self.extent}")
+        p.bind(self.column, "column", "in_row")
+        return p
+
+    def close(self) -> None:
+        self.printer.leave(self._saved)
+
+
+def emit_reduction(op: Op) -> EmittedLaunch:
+    """A launch for a region with one reduction op.  Raises UnsupportedError naming what is not."""
+    region = Region(op)
+    (root,) = (o for o in region.body.ops if o.kind is Kind.REDUCTION)
+    axes = _axes(root)
+    row = Row(region, root, axes)
+    if root.name in COMBINE:
+        _emit_combined(row)
+    elif root.name in ROWWISE:
+        _emit_rowwise(row)
+    else:
+        raise problem(root, "it has no Triton kernel yet")
+    warps = 4 if row.block <= 2048 else 8 if row.block <= 8192 else 16
+    stem = "_".join(o.name for o in region.body.ops)
+    summary = f"{root.name} over rows of {row.columns}, {row.rows} rows"
+    return region.launch(stem, summary, row.printer, (row.rows,), num_warps=warps)
+
+
+def _axes(root: Op) -> tuple[int, ...]:
+    rank = root.operands[0].type.rank
+    if "axes" in root.attributes:
+        return tuple(root.attribute("axes"))
+    axis: int = root.attribute("axis")
+    return tuple(range(axis, rank)) if root.name in ("layer_norm", "rms_norm") else (axis,)
+
+
+def _accumulator(root: Op) -> DType:
+    return compute_dtype(root.operands[0].type.dtype)
+
+
+def _emit_combined(row: Row) -> None:
+    root, p = row.root, row.printer
+    combine, dtype = COMBINE[root.name], _accumulator(root)
+    if not dtype.is_float and root.name in ("reduce_max", "reduce_min", "reduce_mean"):
+        raise problem(root, f"{root.name} of {dtype} has no Triton kernel yet")
+    type = triton_type(dtype)
+    lowering = Lowering(row.region.domain)
+    if not row.one_block:
+        p.line(f"partial = tl.full([{row.block}], {combine.neutral}, {type})")
+    row.pass_over(not row.one_block)
+    element = p.node(lowering.at(root.operands[0], row.coordinates))
+    masked = f"tl.where(in_row, {element}, {combine.neutral})"
+    if row.one_block:
+        p.line(f"partial = {masked}")
+    else:
+        p.line(f"partial = {combine.step.format(a='partial', x=masked)}")
+        row.close()
+    finish = combine.finish.format(a="partial")
+    p.line(f"total = {finish}" + (f" / {row.extent}" if root.name == "reduce_mean" else ""))
+    _store(row, "total", dtype, per_element=False)
+
+
+def _emit_rowwise(row: Row) -> None:
+    root, p = row.root, row.printer
+    dtype = _accumulator(root)
+    if not dtype.is_float:
+        raise problem(root, f"operand is {dtype}, want a float type")
+    type = triton_type(dtype)
+    lowering = Lowering(row.region.domain)
+    softmax = root.name in ("softmax", "log_softmax")
+    loop = not row.one_block
+
+    def element() -> str:
+        return p.node(Lowering(row.region.domain).at(root.operands[0], row.coordinates))
+
+    if not loop:
+        row.pass_over(False)
+        x = p.node(lowering.at(root.operands[0], row.coordinates))
+        if softmax:
+            p.line(f"largest = tl.max(tl.where(in_row, {x}, float('-inf')), axis=0)")
+            p.line(f"shifted = {x} - largest")
+            p.line("powers = tl.where(in_row, libdevice.exp(shifted), 0)")
+            p.line("total = tl.sum(powers, axis=0)")
+        else:
+            _moments_in_block(row, x)
+        result = _row_result(row, x, lowering)
+        _store(row, result, dtype, per_element=True)
+        return
+    if softmax:
+        p.line(f"peak = tl.full([{row.block}], float('-inf'), {type})")
+        row.pass_over(True)
+        p.line(f"peak = tl.maximum(peak, tl.where(in_row, {element()}, float('-inf')))")
+        row.close()
+        p.line("largest = tl.max(peak, axis=0)")
+        p.line(f"sums = tl.zeros([{row.block}], {type})")
+        row.pass_over(True)
+        p.line(f"sums += tl.where(in_row, libdevice.exp({element()} - largest), 0)")
+        row.close()
+        p.line("total = tl.sum(sums, axis=0)")
+    else:
+        p.line(f"sums = tl.zeros([{row.block}], {type})")
+        if root.name == "layer_norm":
+            row.pass_over(True)
+            p.line(f"sums += tl.where(in_row, {element()}, 0)")
+            row.close()
+            p.line(f"mean = tl.sum(sums, axis=0) / {row.extent}")
+        else:
+            p.line("mean = 0.0")
+        p.line(f"squares = tl.zeros([{row.block}], {type})")
+        row.pass_over(True)
+        p.line(f"centred = tl.where(in_row, {element()} - mean, 0)")
+        p.line("squares += centred * centred")
+        row.close()
+        _scale_of(row, "squares")
+    row.pass_over(True)
+    x = element()
+    if softmax:
+        p.line(f"shifted = {x} - largest")
+        p.line("powers = libdevice.exp(shifted)")
+    else:
+        p.line(f"centred = {x} - mean")
+    result = _row_result(row, x, lowering)
+    _store(row, result, dtype, per_element=True)
+    row.close()
+
+
+def _moments_in_block(row: Row, x: str) -> None:
+    p = row.printer
+    if row.root.name == "layer_norm":
+        p.line(f"mean = tl.sum(tl.where(in_row, {x}, 0), axis=0) / {row.extent}")
+        p.line(f"centred = tl.where(in_row, {x} - mean, 0)")
+    else:
+        p.line(f"centred = tl.where(in_row, {x}, 0)")
+    p.line("squares = centred * centred")
+    _scale_of(row, "squares")
+
+
+def _scale_of(row: Row, squares: str) -> None:
+    epsilon = float(row.root.attribute("epsilon"))
+    p = row.printer
+    p.line(f"variance = tl.sum({squares}, axis=0) / {row.extent}")
+    p.line(f"scale = 1.0 / tl.sqrt_rn(variance + {epsilon!r})")
+
+
+def _row_result(row: Row, x: str, lowering: Lowering) -> str:
+    """The root's result for the current column."""
+    del x
+    root, p = row.root, row.printer
+    if root.name == "softmax":
+        return "powers / total"
+    if root.name == "log_softmax":
+        return "shifted - tl.log(total)"
+    text = "centred * scale"
+    inner = tuple(row.coordinates[a] for a in row.axes)
+    for index, sign in ((1, "*"), (2, "+")):
+        if index < len(root.operands):
+            value = root.operands[index]
+            at = lowering.broadcast(
+                inner, tuple(root.operands[0].type.shape[a] for a in row.axes), value.type.shape
+            )
+            text = f"({text}) {sign} {p.node(lowering.at(value, at))}"
+    return text
+
+
+def _store(row: Row, result: str, dtype: DType, *, per_element: bool) -> None:
+    """Epilogue and stores: at the columns for row-wise ops, once a row otherwise."""
+    root, region, p = row.root, row.region, row.printer
+    rounded = _rounded(result, root.result.type.dtype, dtype)
+    p.line(f"reduced = {rounded}")
+
+    def given(value: Value, coordinates: Coordinates) -> Node | None:
+        del coordinates
+        return provided if value is root.result else None
+
+    provided = Given("reduced", dtype)
+    lowering = Lowering(region.domain, given=given)
+    for value, pointer in zip(region.outputs, region.out_pointers, strict=True):
+        if per_element:
+            at = row.coordinates
+            over: Sequence[Dim] = (row.column,)
+            fits = value.type.shape == root.operands[0].type.shape
+        else:
+            at = _kept_coordinates(row, value)
+            over = ()
+            fits = dims.equal(value.type.elements, row.rows)
+        if not fits:
+            raise problem(root, f"output {value.type} has another shape than the reduction's")
+        node = lowering.at(value, at)
+        offset = offset_of(value.type, at, region.domain)
+        p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(over))
+
+
+def _rounded(text: str, stored: DType, compute: DType) -> str:
+    if stored == compute:
+        return text
+    return f"({text}).to({triton_type(stored)}).to({triton_type(compute)})"
+
+
+def _kept_coordinates(row: Row, value: Value) -> Coordinates:
+    """Coordinates of an output with one element a row: the row's, in the output's own rank."""
+    order = tuple(range(value.type.rank))
+    found = axes_coordinates(row.row, value.type.shape, order, row.region.domain)
+    return tuple(0 if value.type.shape[a] == 1 else _plain(found[a]) for a in order)
+
+
+def _plain(dim: Dim) -> Dim | Expr:
+    return dim

@@ -1,0 +1,69 @@
+"""Runs generated Triton modules in Triton's interpreter, in a process of its own.
+
+usage: TRITON_INTERPRET=1 python interpret.py CASES.json ARRAYS.npz OUT.npz
+
+CASES: [{"module", "kernel", "inputs": [key], "outputs": [[key, shape, dtype]], "scalars", "grid"}].
+Outputs are poisoned before the run.
+"""
+
+import importlib.util
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+ERF = np.vectorize(math.erf, otypes=[np.float64])
+FUNCTIONS = {"erf": ERF, "fmod": np.fmod, "pow": np.power, "rint": np.rint, "acos": np.arccos,
+             "asin": np.arcsin, "atan": np.arctan, "atan2": np.arctan2}  # fmt: skip
+
+
+class Libdevice:
+    """The interpreter has no libdevice: numpy in float64, rounded to the operand's type."""
+
+    def __getattr__(self, name: str) -> Any:
+        compute = FUNCTIONS.get(name) or getattr(np, name)
+
+        def call(*operands: Any) -> Any:
+            first = next(o for o in operands if isinstance(o, tl.tensor))
+            arrays = [o.handle.data if isinstance(o, tl.tensor) else o for o in operands]
+            with np.errstate(all="ignore"):
+                wide = compute(*(np.asarray(a, np.float64) for a in arrays))
+            handle = TensorHandle(wide.astype(first.handle.data.dtype), first.handle.dtype)
+            return tl.tensor(handle, first.type)
+
+        return call
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array).copy())
+
+
+def main() -> None:
+    with open(sys.argv[1]) as file:
+        cases = json.load(file)
+    arrays = np.load(sys.argv[2])
+    out = {}
+    for case in cases:
+        spec = importlib.util.spec_from_file_location("kernel", case["module"])
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.libdevice = Libdevice()
+        outputs = []
+        for _, shape, dtype in case["outputs"]:
+            array = np.empty(shape, dtype)
+            array.view(np.uint8)[...] = 0xFF
+            outputs.append(tensor(array))
+        given = [tensor(arrays[k]) for k in case["inputs"]]
+        function = getattr(module, case["kernel"])
+        function[tuple(case["grid"])](*given, *outputs, *case["scalars"])
+        for (key, _, _), made in zip(case["outputs"], outputs, strict=True):
+            out[key] = made.numpy()
+    np.savez(sys.argv[3], **out)
+
+
+main()

@@ -1,0 +1,224 @@
+"""Generated Triton kernels: right in the interpreter, and cubins for two architectures, no GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.evaluate import evaluate
+from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.target import Target
+
+pytest.importorskip("triton", reason="Triton is not installed")
+pytest.importorskip("torch", reason="the interpreter needs torch")
+
+from graphwright.compiler.codegen.emit import emit
+from graphwright.compiler.codegen.triton.build import build
+
+# name: (symbols, inputs, region, body, outputs)
+REGIONS = {
+    "bias_gelu_matmul": """graph @g(B in 1..512) {
+  input %x: f32[B, 96]
+  input %w: f32[96, 80]
+  input %b: f32[80]
+  %0 = fused(%x, %w, %b) {region = "contraction"} : f32[B, 80]
+    body(%a0: f32[B, 96], %a1: f32[96, 80], %a2: f32[80]) {
+      %0 = matmul(%a0, %a1) : f32[B, 80]
+      %1 = add(%0, %a2) : f32[B, 80]
+      %2 = gelu(%1) : f32[B, 80]
+      return %2
+    }
+  return %0 as "y"
+}
+""",
+    "attention_scores": """graph @g(B in 1..8, S in 1..128) {
+  input %q: f32[B, S, 64]
+  input %k: f32[B, S, 64]
+  %0 = fused(%q, %k) {region = "contraction"} : f32[B, 4, S, S]
+    body(%a0: f32[B, S, 64], %a1: f32[B, S, 64]) {
+      %0 = reshape(%a0) {shape = [B, S, 4, 16]} : f32[B, S, 4, 16]
+      %1 = transpose(%0) {permutation = [0, 2, 1, 3]} : f32[B, 4, S, 16]
+      %2 = reshape(%a1) {shape = [B, S, 4, 16]} : f32[B, S, 4, 16]
+      %3 = transpose(%2) {permutation = [0, 2, 3, 1]} : f32[B, 4, 16, S]
+      %4 = matmul(%1, %3) : f32[B, 4, S, S]
+      return %4
+    }
+  return %0 as "y"
+}
+""",
+    "merge_heads": """graph @g(B in 1..8, S in 1..128) {
+  input %p: f32[B, 4, S, S]
+  input %v: f32[B, 4, S, 16]
+  %0 = fused(%p, %v) {region = "contraction"} : f32[B, S, 64]
+    body(%a0: f32[B, 4, S, S], %a1: f32[B, 4, S, 16]) {
+      %0 = matmul(%a0, %a1) : f32[B, 4, S, 16]
+      %1 = transpose(%0) {permutation = [0, 2, 1, 3]} : f32[B, S, 4, 16]
+      %2 = reshape(%1) {shape = [B, S, 64]} : f32[B, S, 64]
+      return %2
+    }
+  return %0 as "y"
+}
+""",
+    "residual_layer_norm": """graph @g(B in 1..512) {
+  input %x: f32[B, 80]
+  input %y: f32[B, 80]
+  input %s: f32[80]
+  input %b: f32[80]
+  %0, %1 = fused(%x, %y, %s, %b) {region = "reduction"} : f32[B, 80], f32[B, 80]
+    body(%a0: f32[B, 80], %a1: f32[B, 80], %a2: f32[80], %a3: f32[80]) {
+      %0 = add(%a0, %a1) : f32[B, 80]
+      %1 = layer_norm(%0, %a2, %a3) {axis = 1, epsilon = 1e-05} : f32[B, 80]
+      return %1, %0
+    }
+  return %0 as "n", %1 as "sum"
+}
+""",
+    "softmax_rows": """graph @g(B in 1..512, S in 1..700) {
+  input %x: f32[B, S]
+  %0 = fused(%x) {region = "reduction"} : f32[B, S]
+    body(%a0: f32[B, S]) {
+      %0 = softmax(%a0) {axis = 1} : f32[B, S]
+      return %0
+    }
+  return %0 as "y"
+}
+""",
+    "softmax_long_rows": """graph @g(B in 1..4, S) {
+  input %x: f32[B, S]
+  %0 = fused(%x) {region = "reduction"} : f32[B, S]
+    body(%a0: f32[B, S]) {
+      %0 = softmax(%a0) {axis = 1} : f32[B, S]
+      return %0
+    }
+  return %0 as "y"
+}
+""",
+    "mean_of_squares": """graph @g(B in 1..512) {
+  input %x: f32[B, 6, 5, 4]
+  %0 = fused(%x) {region = "reduction"} : f32[B, 6, 1, 1]
+    body(%a0: f32[B, 6, 5, 4]) {
+      %0 = mul(%a0, %a0) : f32[B, 6, 5, 4]
+      %1 = reduce_mean(%0) {axes = [2, 3], keepdims = true} : f32[B, 6, 1, 1]
+      %2 = sqrt(%1) : f32[B, 6, 1, 1]
+      return %2
+    }
+  return %0 as "y"
+}
+""",
+    "row_maximum": """graph @g(B in 1..512) {
+  input %x: f32[B, 33]
+  %0 = fused(%x) {region = "reduction"} : f32[B]
+    body(%a0: f32[B, 33]) {
+      %0 = reduce_max(%a0) {axes = [1], keepdims = false} : f32[B]
+      return %0
+    }
+  return %0 as "y"
+}
+""",
+    "shuffle_and_concat": """graph @g(B in 1..512) {
+  input %x: f32[B, 6, 4]
+  input %y: f32[B, 4, 2]
+  %0 = fused(%x, %y) {region = "pointwise"} : f32[B, 4, 8]
+    body(%a0: f32[B, 6, 4], %a1: f32[B, 4, 2]) {
+      %0 = transpose(%a0) {permutation = [0, 2, 1]} : f32[B, 4, 6]
+      %1 = concat(%0, %a1) {axis = 2} : f32[B, 4, 8]
+      %2 = relu(%1) : f32[B, 4, 8]
+      return %2
+    }
+  return %0 as "y"
+}
+""",
+    "half_precision": """graph @g(B in 1..512) {
+  input %x: f16[B, 40]
+  input %y: f16[40]
+  %0 = fused(%x, %y) {region = "pointwise"} : f16[B, 40]
+    body(%a0: f16[B, 40], %a1: f16[40]) {
+      %0 = mul(%a0, %a1) : f16[B, 40]
+      %1 = sigmoid(%0) : f16[B, 40]
+      return %1
+    }
+  return %0 as "y"
+}
+""",
+}
+BINDING = {"B": 3, "S": 37}
+LONG = {"softmax_long_rows": {"B": 2, "S": 9001}}
+
+
+def launches_of(text: str):
+    graph = parse_graph(text, registry=REGISTRY)
+    (op,) = (o for o in graph.ops if o.name == "fused")
+    (launch,) = emit(op, Target.parse("cuda:sm_90"))
+    return graph, launch
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """Every region run once: {name: (outputs, wanted outputs in float64)}."""
+    folder: Path = tmp_path_factory.mktemp("triton")
+    rng = np.random.default_rng(7)
+    cases, arrays, wanted = [], {}, {}
+    for name, text in REGIONS.items():
+        graph, launch = launches_of(text)
+        binding = LONG.get(name, BINDING)
+        feed = []
+        for i, value in enumerate(graph.inputs):
+            shape = [dims.evaluate(d, binding) for d in value.type.shape]
+            array = rng.standard_normal(shape).astype(value.type.dtype.numpy)
+            arrays[f"{name}.in{i}"] = array
+            feed.append(array)
+        wanted[name] = evaluate(graph, feed, compute=np.float64)
+        module = folder / f"{name}.py"
+        module.write_text(launch.kernel.source)
+        cases.append(
+            {
+                "module": str(module),
+                "kernel": launch.kernel.name,
+                "inputs": [f"{name}.in{i}" for i in range(len(feed))],
+                "outputs": [
+                    [f"{name}.out{i}", list(w.shape), v.type.dtype.numpy.name]
+                    for i, (w, v) in enumerate(zip(wanted[name], graph.outputs, strict=True))
+                ],
+                "scalars": [dims.evaluate(s, binding) for s in launch.scalars],
+                "grid": [dims.evaluate(g, binding) for g in launch.grid],
+            }
+        )
+    (folder / "cases.json").write_text(json.dumps(cases))
+    np.savez(folder / "arrays.npz", **arrays)
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("interpret.py")), "cases.json", "arrays.npz",
+         "out.npz"],
+        cwd=folder, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+    made = np.load(folder / "out.npz")
+    return {
+        name: ([made[f"{name}.out{i}"] for i in range(len(w))], w) for name, w in wanted.items()
+    }
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_equals_the_reference(interpreted, name):
+    outputs, wanted = interpreted[name]
+    for got, want in zip(outputs, wanted, strict=True):
+        assert got.shape == want.shape
+        error = np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want)
+        assert error < (1e-3 if got.dtype == np.float16 else 1e-6)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", REGIONS)
+def test_compiles_without_a_gpu(name, arch, tmp_path):
+    _, launch = launches_of(REGIONS[name])
+    cubin = build(launch.kernel, arch, tmp_path)
+    assert cubin.image.startswith(b"\x7fELF")
+    pointers = [p for p in cubin.kernel.parameters if p.startswith("pointer")]
+    assert len(pointers) == len(launch.arguments)
+    assert build(launch.kernel, arch, tmp_path) == cubin  # from the cache

@@ -24,7 +24,7 @@ from graphwright.compiler.codegen.scalar import (
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
-from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.op import Kind, OpDef
 from graphwright.compiler.ir.types import I64, TensorType
 from graphwright.errors import Problem, UnsupportedError
 
@@ -82,9 +82,12 @@ class Lowering:
         key: tuple[Any, ...] = (type(made),)
         for name in made.__slots__:
             value = getattr(made, name)
-            if isinstance(value, Op):
-                # Two ops of the same name and attributes are the same scalar function.
-                key += (value.name, tuple(map(repr, value.attributes.items())))
+            if name == "op":
+                continue  # two ops of one definition and equal attributes are one scalar function
+            if isinstance(value, OpDef):
+                key += (value.name,)
+            elif name == "attributes":
+                key += (repr(value),)
             elif isinstance(value, Load | Number | Index | Apply | Choose | Wrapped | Given):
                 key += (id(value),)
             elif name == "arguments":
@@ -96,6 +99,11 @@ class Lowering:
         found = self._interned.setdefault(key, made)
         assert isinstance(found, type(made))
         return found
+
+    def apply(self, definition: OpDef, *arguments: Node, **attributes: Any) -> Node:
+        """A pointwise op that no graph holds, on nodes of one type."""
+        complete = tuple(definition.complete(attributes).items())
+        return self.node(Apply(definition, complete, None, arguments, arguments[0].dtype))
 
     def load(self, value: Value, coordinates: Coordinates) -> Node:
         """An element of a value in memory."""
@@ -149,7 +157,10 @@ class Lowering:
                 self.at(v, self.broadcast(coordinates, value.type.shape, v.type.shape))
                 for v in op.operands
             )
-            return self.node(Apply(op, arguments, compute_dtype(value.type.dtype)))
+            dtype = compute_dtype(value.type.dtype)
+            return self.node(
+                Apply(op.definition, tuple(op.attributes.items()), op, arguments, dtype)
+            )
         rule = _rules().get(op.name)
         if rule is None:
             raise problem(op, "it cannot be part of a fused region")

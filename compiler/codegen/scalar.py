@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from graphwright.compiler.codegen.expressions import Domain
 from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.op import OpDef
 from graphwright.compiler.ir.types import F32, DType
 
 
@@ -44,9 +45,14 @@ class Index:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Apply:
-    """A pointwise op on scalars; its spelling is a template of the op table."""
+    """A pointwise op on scalars; its spelling is a template of the op table.
 
-    op: Op
+    `op`: where it comes from, for messages; None for one that code generation adds.
+    """
+
+    definition: OpDef
+    attributes: tuple[tuple[str, Any], ...]
+    op: Op | None
     arguments: tuple[Node, ...]
     dtype: DType
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
@@ -11,6 +12,8 @@ from graphwright.compiler.ir.graph import Op
 TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:pointwise": emit_pointwise,
     "kind:pointwise": emit_pointwise,
+    "region:contraction": emit_contraction,
+    "kind:contraction": emit_contraction,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

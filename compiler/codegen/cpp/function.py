@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphwright.compiler.codegen.cpp.indices import index_text, symbol_name
 from graphwright.compiler.codegen.cpp.types import is_supported, storage_type
@@ -76,6 +76,13 @@ class KernelBuilder:
         """The C++ text of a dim, its symbols declared."""
         self.symbols(symbols_of(dim))
         return index_text(dim)
+
+    def unrestrict(self, names: Iterable[str]) -> None:
+        """These pointers may point to one storage: no GW_RESTRICT."""
+        shared = set(names)
+        self.parameters = [
+            replace(p, restrict=False) if p.name in shared else p for p in self.parameters
+        ]
 
     @property
     def parameter_list(self) -> str:

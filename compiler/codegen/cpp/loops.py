@@ -101,7 +101,7 @@ def element_cost(part: Part) -> int:
         if isinstance(node, Load):
             cost += node.source.type.dtype.bytes
         elif isinstance(node, Apply):
-            cost += 8 if "gw::" in getattr(node.op.definition, "cpp", "") else 1
+            cost += 8 if "gw::" in getattr(node.definition, "cpp", "") else 1
     return cost
 
 

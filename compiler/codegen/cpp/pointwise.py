@@ -37,16 +37,12 @@ def emit_pointwise(op: Op) -> list[EmittedLaunch]:
     builder = KernelBuilder(op, stem_of(body))
     used = used_inputs(everything, body)
     pairs = [] if len(groups) > 1 else in_place_pairs(everything, body)
-    shared = {name for pair in pairs for name in pair}
     pointers: dict[Value, str] = {}
     for i in used:
         pointers[body.inputs[i]] = builder.tensor(f"in{i}", operands[i])
     for i, result in enumerate(op.results):
         builder.tensor(f"out{i}", result, written=True)
-    builder.parameters = [
-        p if p.name not in shared else type(p)(p.name, p.type, p.written, p.argument, False)
-        for p in builder.parameters
-    ]
+    builder.unrestrict(name for pair in pairs for name in pair)
     builder.in_place = pairs
     outputs = [(f"out{i}", r.type.dtype) for i, r in enumerate(op.results)]
     names = Names()

@@ -165,7 +165,7 @@ class ScalarWriter:
                 name = self.names.fresh("n")
             case Apply():
                 expression = self._apply(item)
-                name = self.names.fresh(item.op.name)
+                name = self.names.fresh(item.definition.name)
             case Wrapped():
                 extent = self.index(item.extent)
                 expression = f"gw::wrap_index({self.text(item.index)}, {extent})"
@@ -242,15 +242,20 @@ class ScalarWriter:
         return f"{operand_text(a, self.variables)} < {operand_text(b, self.variables)}"
 
     def _apply(self, node: Apply) -> str:
-        template: str = getattr(node.op.definition, "cpp", "")
+        template: str = getattr(node.definition, "cpp", "")
         if not template:
+            assert node.op is not None
             raise problem(node.op, "it has no C++ spelling")
         arguments = [self.text(a) for a in node.arguments]
         own = node.arguments[-1].dtype if node.arguments else node.dtype
-        attributes = {k: attribute_text(v, own) for k, v in node.op.attributes.items()}
+        attributes = {k: attribute_text(v, own) for k, v in node.attributes}
         text = template.format(*arguments, **attributes)
-        target = node.op.attributes.get("dtype")
-        if node.op.name == "cast" and isinstance(target, DType) and target.name in ("f16", "bf16"):
+        target = dict(node.attributes).get("dtype")
+        if (
+            node.definition.name == "cast"
+            and isinstance(target, DType)
+            and target.name in ("f16", "bf16")
+        ):
             return f"gw::from_{target.name}(gw::to_{target.name}({text}))"
         return text
 

@@ -1,0 +1,36 @@
+"""Contraction regions: the templates of gw/gemm.h and gw/conv.h with a generated epilogue.
+
+Operands that the template can address are read in place; others are first copied to a workspace by
+the same kernel.  Constant right operands are packed at compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graphwright.compiler.codegen.cpp.convolution import emit_conv, emit_conv_transpose
+from graphwright.compiler.codegen.cpp.function import as_region
+from graphwright.compiler.codegen.cpp.matmul import emit_matmul
+from graphwright.compiler.codegen.cpp.region import ContractionRegion
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.ir.graph import Op
+from graphwright.compiler.ir.op import Kind
+
+ROOTS: Mapping[str, Callable[[ContractionRegion], EmittedLaunch]] = {
+    "conv": emit_conv,
+    "conv_transpose": emit_conv_transpose,
+    "matmul": emit_matmul,
+}
+
+
+def emit_contraction(op: Op) -> list[EmittedLaunch]:
+    """A region with one contraction, or a lone contraction, as one launch."""
+    body, operands = as_region(op)
+    roots = [o for o in body.ops if o.kind is Kind.CONTRACTION]
+    if len(roots) != 1:
+        raise problem(op, f"a contraction region has one contraction, this has {len(roots)}")
+    emitter = ROOTS.get(roots[0].name)
+    if emitter is None:
+        raise problem(roots[0], "there is no C++ template for this contraction")
+    return [emitter(ContractionRegion(op, body, operands, roots[0]))]

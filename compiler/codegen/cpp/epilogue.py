@@ -1,0 +1,239 @@
+"""Epilogues: what a contraction template does with each finished tile of sums.
+
+The functor's loops run over the tile's rows and columns; the scalar code is lowered over the
+coordinates of the contraction's result.  Strides are scalars of the kernel, so that layers that
+differ only in sizes share one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graphwright.compiler.codegen.cpp.function import KernelBuilder
+from graphwright.compiler.codegen.cpp.loops import model_symbols
+from graphwright.compiler.codegen.cpp.nest import Part, Store
+from graphwright.compiler.codegen.cpp.operand import Operands
+from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
+from graphwright.compiler.codegen.cpp.types import stored
+from graphwright.compiler.codegen.expressions import Domain, split_linear
+from graphwright.compiler.codegen.lower import (
+    Coordinates,
+    Lowering,
+    offset_of,
+    problem,
+    reshape_coordinates,
+)
+from graphwright.compiler.codegen.scalar import Given, Load, Node, compute_dtype
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim, Expr, Symbol
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.types import F32
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The extents of batch, row and column, and the result's coordinates at one of them."""
+
+    batch: Dim
+    rows: Dim
+    columns: Dim
+    coordinates: Callable[[Domain, Dim, Dim, Dim], Coordinates]
+
+
+class EpilogueLowering(Lowering):
+    """Lowers loads with strides as scalars of the kernel."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        operands: Operands,
+        given: Callable[[Value, Coordinates], Node | None],
+    ) -> None:
+        super().__init__(domain, given=given)
+        self.operands = operands
+
+    def load(self, value: Value, coordinates: Coordinates) -> Node:
+        pointer = self.operands.pointer(value)
+        offset = offset_of(value.type, coordinates, self.domain)
+        offset = self.with_scalars(offset, pointer)
+        return self.node(Load(value, offset, compute_dtype(value.type.dtype)))
+
+    def with_scalars(self, offset: Dim, pointer: str) -> Dim:
+        """The offset with its strides along the tile's axes passed as scalars."""
+        for variable in self.domain.loops:
+            stride, rest = split_linear(offset, variable)
+            if stride is None or stride in (0, 1) or self.domain.variables_of(stride):
+                continue
+            name = self.operands.builder.scalar(f"{pointer}_{variable.name}", stride)
+            offset = rest + dims.multiply(dims.of(variable), dims.of(Symbol(name)))
+        return offset
+
+
+def build_epilogue(
+    builder: KernelBuilder,
+    operands: Operands,
+    body: Graph,
+    root: Op,
+    tiling: Tiling,
+    *,
+    bias: Value | None = None,
+    bias_axis: int = 1,
+    results: Sequence[Value],
+) -> str:
+    """Adds the functor to the kernel; returns the C++ expression that makes one.
+
+    `bias` is an operand of the contraction itself, along `bias_axis` of its result.
+    """
+    domain = Domain()
+    domain.reserve([*(s.replace(".", "_") for s in body.symbols), "rows", "cols", "tile", "acc"])
+    batch: Dim = domain.loop("batch", tiling.batch) if tiling.batch != 1 else 0
+    row, column = domain.loop("row", tiling.rows), domain.loop("col", tiling.columns)
+    coordinates = tiling.coordinates(domain, batch, row, column)
+    target = root.results[0]
+
+    def given(value: Value, at: Coordinates) -> Node | None:
+        if value is not target:
+            return None
+        total: Node = low.node(Given("sum", F32))
+        if bias is not None:
+            add = body.registry["add"]
+            total = low.apply(add, total, low.at(bias, (at[bias_axis],)))
+        return total
+
+    low = EpilogueLowering(domain, operands, given)
+    before = set(builder.scalars)
+    outputs: list[str] = []
+    stores: list[Store] = []
+    for i, (value, result) in enumerate(zip(body.outputs, results, strict=True)):
+        name = builder.tensor(f"out{i}", result, written=True)
+        calculated, at = _before_moves(value, coordinates, domain)
+        offset = low.with_scalars(offset_of(value.type, at, domain), name)
+        stores.append(Store(i, offset, low.at(calculated, coordinates)))
+        outputs.append(name)
+    part = Part(domain, _loop_order(domain, stores), tuple(stores))
+    builder.symbols(s for s in model_symbols([part]) if s.name not in builder.scalars)
+    _mark_in_place(builder, part, operands, results)
+    used = {"batch", *_pointers_of(part, operands), *outputs}
+    fields = [p for p in builder.parameters if p.name in used]
+    scalars = [s for s in builder.scalars if s not in before]
+    builder.functions.append(_functor(part, operands, fields, scalars, results))
+    return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
+
+
+def _before_moves(
+    value: Value, coordinates: Coordinates, domain: Domain
+) -> tuple[Value, Coordinates]:
+    """The value that the final movement ops move, and where they move `coordinates` to."""
+    op = value.op
+    if op is None or op.name not in ("reshape", "transpose", "relayout"):
+        return value, coordinates
+    inner, at = _before_moves(op.operands[0], coordinates, domain)
+    if op.name == "reshape":
+        source, shape = op.operands[0].type.shape, value.type.shape
+        return inner, reshape_coordinates(at, source, shape, domain)
+    if op.name == "transpose":
+        return inner, tuple(at[axis] for axis in op.attribute("permutation"))
+    return inner, at
+
+
+def _loop_order(domain: Domain, stores: Sequence[Store]) -> list[Symbol]:
+    """Rows outside, columns inside, unless every store is contiguous along the rows."""
+    *outer, row, column = domain.loops
+    transposed = all(
+        split_linear(s.offset, row)[0] == 1 and split_linear(s.offset, column)[0] not in (0, 1)
+        for s in stores
+    )
+    return [*outer, column, row] if transposed else [*outer, row, column]
+
+
+def _pointers_of(part: Part, operands: Operands) -> list[str]:
+    return [operands.pointer(n.source) for n in part.nodes if isinstance(n, Load)]
+
+
+def _mark_in_place(
+    builder: KernelBuilder, part: Part, operands: Operands, results: Sequence[Value]
+) -> None:
+    """A side operand read exactly where a result is written may share its storage."""
+    for store in part.stores:
+        result = results[store.output]
+        for node in part.nodes:
+            if not isinstance(node, Load):
+                continue
+            source = node.source
+            loads = [n for n in part.nodes if isinstance(n, Load) and n.source is source]
+            if len(loads) == 1 and source.type == result.type:
+                read = _resolved(builder, node.offset)
+                if read == _resolved(builder, store.offset):
+                    pair = (f"out{store.output}", operands.pointer(source))
+                    builder.in_place.append(pair)
+                    builder.unrestrict(pair)
+
+
+def _resolved(builder: KernelBuilder, offset: Dim) -> Dim:
+    """The offset with the kernel's scalars replaced by what is passed."""
+    if not isinstance(offset, Expr):
+        return offset
+    values = {Symbol(name): value for name, value in builder.scalars.items()}
+    return dims.substitute(offset, values)
+
+
+def _functor(
+    part: Part,
+    operands: Operands,
+    fields: Sequence[object],
+    scalars: Sequence[str],
+    results: Sequence[Value],
+) -> str:
+    from graphwright.compiler.codegen.cpp.function import Parameter
+
+    writer = ScalarWriter(part, operands.pointers, Names())
+    *outer, first, second = part.loops
+    rows_first = first.name == "row"
+    levels = [writer.statements(k) for k in range(-1, len(part.loops))]
+    batched = levels[1] if outer else []
+    middle, inner = levels[-2], levels[-1]
+    sum_text = "tile[r * ld + c]"
+    lines: list[str] = []
+    for p in fields:
+        assert isinstance(p, Parameter)
+        lines.append(f"  {'' if p.written else 'const '}{p.type}* {p.name};")
+    lines += [f"  int64_t {s};" for s in scalars]
+    lines += [
+        "  GW_INLINE void operator()(const float* GW_RESTRICT tile, int64_t ld, int64_t batch,",
+        "                            int64_t row0, int64_t rows, int64_t col0, int64_t cols) const {",
+        *([] if outer else ["    (void)batch;"]),
+        *(f"    {x}" for x in [*levels[0], *batched]),
+    ]
+    row_loop = ["for (int64_t r = 0; r < rows; ++r) {", "  const int64_t row = row0 + r;"]
+    column_loop = ["for (int64_t c = 0; c < cols; ++c) {", "  const int64_t col = col0 + c;"]
+    a, b = (row_loop, column_loop) if rows_first else (column_loop, row_loop)
+    stores = [
+        f"out{s.output}[{writer.index(s.offset)}] = "
+        f"{stored(results[s.output].type.dtype, writer.text(s.node))};"
+        for s in part.stores
+    ]
+    lines += [
+        *(f"    {x}" for x in a),
+        *(f"      {x}" for x in middle),
+        "      GW_IVDEP",
+        *(f"      {x}" for x in b),
+        f"        const float sum = {sum_text};",
+        *(f"        {x}" for x in [*inner, *stores]),
+        "      }",
+        "    }",
+        "  }",
+    ]
+    text = "\n".join(lines)
+    return f"namespace {{\nstruct KERNEL_NAME_epilogue {{\n{text}\n}};\n}}  // namespace\n"
+
+
+def check_float(root: Op) -> None:
+    """Raises UnsupportedError unless the contraction is in float32."""
+    for value in (*root.operands, *root.results):
+        if value.type.dtype is not F32:
+            raise problem(
+                root,
+                f"its C++ template is for float32, this is {value.type.dtype.long_name}",
+                "cast its operands to float32",
+            )

@@ -36,9 +36,8 @@ def conv(epilogue=None, **given):
             "strides": (1,) * rank, "low": (0,) * rank, "high": (0,) * rank,
             "dilations": (1,) * rank, **given,
         }  # fmt: skip
-        count = 3 if epilogue is None else 3
-        y = one(g, "conv", v[:count], **attributes)
-        return [y] if epilogue is None else epilogue(g, y, v[count:])
+        y = one(g, "conv", v[:3], **attributes)
+        return [y] if epilogue is None else epilogue(g, y, v[3:])
 
     return build
 

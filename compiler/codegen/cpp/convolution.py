@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from graphwright.compiler.codegen.cpp.epilogue import Tiling, check_float
 from graphwright.compiler.codegen.cpp.operand import Strided
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
@@ -118,7 +120,7 @@ def _uniform_rows(x: Value, source: Strided) -> Dim | None:
     axes = [a for a in (0, *range(2, x.type.rank)) if shape[a] != 1]
     if not axes:
         return 0
-    for outer, inner in zip(axes, axes[1:], strict=False):
+    for outer, inner in itertools.pairwise(axes):
         if not dims.equal(strides[outer], dims.multiply(strides[inner], shape[inner])):
             return None
     return strides[axes[-1]]

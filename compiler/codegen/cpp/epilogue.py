@@ -188,7 +188,7 @@ def _functor(
     from graphwright.compiler.codegen.cpp.function import Parameter
 
     writer = ScalarWriter(part, operands.pointers, Names())
-    *outer, first, second = part.loops
+    *outer, first, _ = part.loops
     rows_first = first.name == "row"
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]
     batched = levels[1] if outer else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from graphwright.compiler.codegen.cpp.epilogue import Tiling, check_float
 from graphwright.compiler.codegen.cpp.operand import Strided
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
@@ -18,9 +20,8 @@ def emit_matmul(region: ContractionRegion) -> EmittedLaunch:
     root = region.root
     check_float(root)
     a, b = root.operands
-    if b.type.rank == 2 or (b.type.rank > 2 and all(d == 1 for d in b.type.shape[:-2])):
-        if region.operands.literal(b) is not None and b.type.rank == 2:
-            return _with_packed(region, a, b)
+    if b.type.rank == 2 and region.operands.literal(b) is not None:
+        return _with_packed(region, a, b)
     raise problem(root, "a product of two activations has no template yet")
 
 
@@ -68,7 +69,7 @@ def _row_stride(a: Value, source: Strided) -> Dim | None:
     axes = [i for i in range(a.type.rank - 1) if a.type.shape[i] != 1]
     if not axes:
         return 0
-    for outer, inner in zip(axes, axes[1:], strict=False):
+    for outer, inner in itertools.pairwise(axes):
         step = dims.multiply(source.strides[inner], a.type.shape[inner])
         if not dims.equal(source.strides[outer], step):
             return None

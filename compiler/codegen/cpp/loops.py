@@ -8,7 +8,7 @@ from itertools import groupby
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
 from graphwright.compiler.codegen.cpp.nest import Part, needed_definitions, shared_loops
-from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
+from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, cpp_template
 from graphwright.compiler.codegen.cpp.types import stored
 from graphwright.compiler.codegen.scalar import Apply, Load, index_dims
 from graphwright.compiler.ir import dims
@@ -101,7 +101,7 @@ def element_cost(part: Part) -> int:
         if isinstance(node, Load):
             cost += node.source.type.dtype.bytes
         elif isinstance(node, Apply):
-            cost += 8 if "gw::" in getattr(node.definition, "cpp", "") else 1
+            cost += 8 if "gw::" in cpp_template(node) else 1
     return cost
 
 

@@ -242,12 +242,12 @@ class ScalarWriter:
         return f"{operand_text(a, self.variables)} < {operand_text(b, self.variables)}"
 
     def _apply(self, node: Apply) -> str:
-        template: str = getattr(node.definition, "cpp", "")
+        own = node.arguments[0].dtype
+        template = cpp_template(node)
         if not template:
             assert node.op is not None
-            raise problem(node.op, "it has no C++ spelling")
+            raise problem(node.op, f"it has no C++ spelling for {own.long_name}")
         arguments = [self.text(a) for a in node.arguments]
-        own = node.arguments[-1].dtype if node.arguments else node.dtype
         attributes = {k: attribute_text(v, own) for k, v in node.attributes}
         text = template.format(*arguments, **attributes)
         target = dict(node.attributes).get("dtype")
@@ -258,6 +258,12 @@ class ScalarWriter:
         ):
             return f"gw::from_{target.name}(gw::to_{target.name}({text}))"
         return text
+
+
+def cpp_template(node: Apply) -> str:
+    """The spelling of a pointwise op for its operands' type, or ""."""
+    spelling = getattr(node.definition, "spelling", None)
+    return spelling("cpp", node.arguments[0].dtype, dict(node.attributes)) if spelling else ""
 
 
 def attribute_text(value: Any, dtype: DType) -> str:

@@ -20,7 +20,6 @@ from graphwright.compiler.codegen.scalar import (
     Node,
     Number,
     Wrapped,
-    compute_dtype,
 )
 from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol, bounds
 from graphwright.compiler.ir.graph import Value
@@ -230,17 +229,19 @@ class Printer:
                 return self._apply(node, condition)
 
     def _apply(self, node: Apply, condition: str) -> str:
-        op = node.op
         arguments = [self.node(a, condition) for a in node.arguments]
-        operand = compute_dtype(op.operands[0].type.dtype)
-        spelling = getattr(op.definition, "spelling", None)
-        template = spelling("triton", operand, op.attributes) if spelling else ""
+        operand = node.arguments[0].dtype
+        attributes = dict(node.attributes)
+        spelling = getattr(node.definition, "spelling", None)
+        template = spelling("triton", operand, attributes) if spelling else ""
         if not template:
-            raise problem(op, f"it has no Triton spelling for {operand}")
-        shown = {n: _attribute(v) for n, v in op.attributes.items()}
-        name = self.name(op.name)
+            assert node.op is not None
+            raise problem(node.op, f"it has no Triton spelling for {operand}")
+        shown = {n: _attribute(v) for n, v in attributes.items()}
+        name = self.name(node.definition.name)
         self.line(f"{name} = {template.format(*arguments, **shown)}")
-        if op.result.type.dtype.is_float and op.result.type.dtype.bits < 32 and op.name == "cast":
+        target = attributes.get("dtype")
+        if node.definition.name == "cast" and target.is_float and target.bits < 32:
             # A cast rounds; what follows calculates in float32 again.
             self.line(f"{name} = {name}.to(tl.float32)")
         return name

@@ -302,7 +302,9 @@ def space_to_depth(node: Node) -> Value:
     x, b = node.x(), node.attr("blocksize")
     n, c, h, w = _four(node, x)
     rows, columns = dims.floordiv(h, b), dims.floordiv(w, b)
-    y = node.transpose(node.reshape(x, [n, c, rows, b, columns, b]), (0, 3, 5, 1, 2, 4))
+    crd = node.attr("mode", "DCR") == "CRD"
+    order = (0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4)
+    y = node.transpose(node.reshape(x, [n, c, rows, b, columns, b]), order)
     return node.reshape(y, [n, c * (b * b), rows, columns])
 
 

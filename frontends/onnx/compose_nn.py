@@ -193,101 +193,10 @@ def _factor(node: Node, factor: float, dtype: Any) -> Value:
     return node.scalar(factor, dtype)
 
 
-def einsum(node: Node) -> Value:
-    """Each pair of operands: diagonals are refused; sums out what neither the rest nor the output names."""
-    equation = node.attr("equation").replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    values = node.inputs
-    if len(terms) != len(values):
-        raise Refusal(f"the equation {equation!r} has {len(terms)} terms for {len(values)} inputs")
-    labelled = [_labels(t, v.type.rank, equation) for t, v in zip(terms, values, strict=True)]
-    output = _output_labels(right if arrow else None, labelled, left)
-    value, labels = values[0], labelled[0]
-    for i in range(1, len(values)):
-        needed = set(output).union(*labelled[i + 1 :])
-        value, labels = _contract(node, value, labels, values[i], labelled[i], needed)
-    return _finish(node, value, labels, output)
-
-
-def _labels(term: str, rank: int, equation: str) -> list[str]:
-    """One letter an axis; an ellipsis becomes digits counted from the right."""
-    before, dots, after = term.partition("...")
-    extra = rank - len(before) - len(after)
-    if extra < 0 or (extra and not dots):
-        raise Refusal(f"the term {term!r} of {equation!r} does not fit rank {rank}")
-    labels = [*before, *(f"...{extra - i}" for i in range(extra)), *after]
-    if len(set(labels)) != len(labels):
-        raise Refusal(f"the term {term!r} of {equation!r} takes a diagonal, which is not supported")
-    return labels
-
-
-def _output_labels(right: str | None, labelled: list[list[str]], left: str) -> list[str]:
-    dots = sorted(
-        {x for ls in labelled for x in ls if x.startswith("...")}, key=lambda d: -int(d[3:])
-    )
-    if right is not None:
-        before, found, after = right.partition("...")
-        return [*before, *(dots if found else []), *after]
-    once = sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1)
-    return [*dots, *once]
-
-
-def _sum_out(
-    node: Node, value: Value, labels: list[str], keep: set[str]
-) -> tuple[Value, list[str]]:
-    axes = tuple(i for i, x in enumerate(labels) if x not in keep)
-    if axes:
-        value = node.emit("reduce_sum", value, axes=axes, keepdims=False)
-    return value, [x for x in labels if x in keep]
-
-
-def _contract(
-    node: Node, a: Value, la: list[str], b: Value, lb: list[str], needed: set[str]
-) -> tuple[Value, list[str]]:
-    """One matmul: batch labels both have and are needed, summed labels both have and are not."""
-    a, la = _sum_out(node, a, la, needed | set(lb))
-    b, lb = _sum_out(node, b, lb, needed | set(la))
-    batch = [x for x in la if x in lb and x in needed]
-    summed = [x for x in la if x in lb and x not in needed]
-    rows, columns = [x for x in la if x not in lb], [x for x in lb if x not in la]
-    size = {**dict(zip(la, a.type.shape, strict=True))}
-    for x, d in zip(lb, b.type.shape, strict=True):
-        size[x] = node.broadcast((size.get(x, 1),), (d,))[0] if x in batch else size.get(x, d)
-
-    def arranged(v: Value, labels: list[str], order: list[list[str]]) -> Value:
-        flat = [x for group in order for x in group]
-        v = node.transpose(v, [labels.index(x) for x in flat])
-        shape = dict(zip(flat, v.type.shape, strict=True))
-        lead: list[Dim] = [shape[x] for x in order[0]]
-        return node.reshape(v, [*lead, *(_product(shape[x] for x in g) for g in order[1:])])
-
-    left = arranged(a, la, [batch, rows, summed])
-    right = arranged(b, lb, [batch, summed, columns])
-    out = node.emit("matmul", left, right)
-    names = [*batch, *rows, *columns]
-    return node.reshape(out, [size[x] for x in names]), names
-
-
-def _product(values: Any) -> Dim:
-    total: Dim = 1
-    for v in values:
-        total = total * v
-    return total
-
-
-def _finish(node: Node, value: Value, labels: list[str], output: list[str]) -> Value:
-    value, labels = _sum_out(node, value, labels, set(output))
-    if sorted(labels) != sorted(output):
-        raise Refusal(f"the output labels {output} are not all in the inputs")
-    return node.transpose(value, [labels.index(x) for x in output])
-
-
 COMPOSE = {
     "AveragePool": average_pool,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
-    "Einsum": einsum,
     "Gemm": gemm,
     "LpPool": lp_pool,
     "MatMul": matmul,

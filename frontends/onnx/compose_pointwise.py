@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onnx import TensorProto
+
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import F32, DType
+from graphwright.compiler.ir.types import F32, I32, DType
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -64,8 +66,11 @@ def clip(node: Node) -> Value:
 def cast(node: Node) -> Value:
     node.ignore("round_mode")
     to = node.attr("to")
-    if isinstance(to, str):  # opset 6 and before wrote the type's name
-        raise Refusal(f"its type is the string {to!r}; only opset 6 and newer are supported")
+    if isinstance(to, str):  # opset 1 wrote the type's name
+        try:
+            to = TensorProto.DataType.Value(to.upper())
+        except ValueError:
+            raise Refusal(f"its type is {to!r}, which is none of ONNX's") from None
     return _cast(node, node.x(), node.dtype(to))
 
 
@@ -76,6 +81,8 @@ def cast_like(node: Node) -> Value:
 
 def _cast(node: Node, x: Value, dtype: DType) -> Value:
     saturate = bool(node.attr("saturate", 1))
+    if dtype.bits == 4 and x.type.dtype.is_float:
+        x = node.cast(x, I32)  # what a 4-bit type cannot hold wraps
     return x if x.type.dtype is dtype else node.emit("cast", x, dtype=dtype, saturate=saturate)
 
 

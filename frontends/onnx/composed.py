@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from graphwright.compiler.ir.graph import Value
 from graphwright.frontends.onnx import (
     compose_control,
+    compose_einsum,
     compose_movement,
     compose_nn,
     compose_norm,
@@ -23,6 +24,7 @@ Compose = Callable[[Node], "Value | Sequence[Value | None]"]
 
 COMPOSE: dict[str, Compose] = {
     **compose_control.COMPOSE,
+    **compose_einsum.COMPOSE,
     **compose_movement.COMPOSE,
     **compose_nn.COMPOSE,
     **compose_norm.COMPOSE,

@@ -21,8 +21,6 @@ from graphwright.frontends.onnx.structure import check_graph_names, check_model_
 from graphwright.frontends.onnx.symbols import input_shapes
 from graphwright.frontends.onnx.tensors import TensorReader, element_type, sparse_refusal
 
-# Opset 6 is what opset 7 replaced: only explicit broadcasting differs, and that is imported too.
-OLDEST_OPSET = 6
 CONSTANT_INITIALIZERS_BEFORE = 4  # IR version from which initializers may be overridable inputs
 
 
@@ -91,15 +89,6 @@ def _check_opset(importer: Importer, opsets: dict[str, int]) -> None:
                 f"opset {version}",
                 f"the newest opset that the installed onnx package knows is {NEWEST_OPSET}",
                 "update onnx, or export with an older opset",
-            )
-        )
-    elif version < OLDEST_OPSET:
-        importer.problems.append(
-            Problem(
-                "the model",
-                f"opset {version}",
-                f"opsets before {OLDEST_OPSET} are not supported",
-                "convert it with onnx.version_converter",
             )
         )
 

@@ -64,7 +64,7 @@ def function_body(node: Node) -> FunctionProto | None:
         if versions:
             data = schema.get_function_with_opset_version(max(versions))
             body.ParseFromString(data if isinstance(data, bytes) else data.SerializeToString())
-            return _with_key(body, node)
+            return _completed(body, node, schema)
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
         if versions:
@@ -74,7 +74,7 @@ def function_body(node: Node) -> FunctionProto | None:
             )
             body = FunctionProto()
             body.ParseFromString(data)
-            return _with_key(body, node)
+            return _completed(body, node, schema)
     return None
 
 
@@ -89,8 +89,14 @@ def _plain(node: Node) -> onnx.NodeProto:
     return plain
 
 
-def _with_key(body: FunctionProto, node: Node) -> FunctionProto:
+def _completed(body: FunctionProto, node: Node, schema: onnx.defs.OpSchema) -> FunctionProto:
+    """The body with a name, a version and the schema's defaults of its attributes."""
     body.domain, body.name = "ai.onnx", node.type
+    stated = {a.name for a in body.attribute_proto}
+    for name in body.attribute:
+        declared = schema.attributes.get(name)
+        if declared is not None and declared.default_value.type and name not in stated:
+            body.attribute_proto.add().CopyFrom(declared.default_value)
     if not body.opset_import:
         body.opset_import.add(domain="", version=node.opset)
     return body

@@ -1,6 +1,8 @@
 // Instantiations that test_conv.py calls.
 #include "gw/conv.h"
+#include "gw/conv_transpose.h"
 #include "gw/depthwise.h"
+#include "gw/pool2d.h"
 #include "gw/runtime.h"
 
 namespace {
@@ -48,4 +50,30 @@ extern "C" GW_EXPORT void depthwise(void* const* p, const int64_t* s, const gw_p
   const gw::Conv c = describe(p, s);
   gw::depthwise(c, BiasStore{static_cast<const float*>(p[2]), static_cast<float*>(p[3]), c.groups * c.co},
                 pool);
+}
+
+extern "C" GW_EXPORT void conv_transpose(void* const* p, const int64_t* s, const gw_pool* pool) {
+  const gw::Conv c = describe(p, s);
+  gw::Conv t = c;
+  t.xs[2] = c.groups * c.ci;
+  gw::conv_transpose(
+      t, BiasStore{static_cast<const float*>(p[2]), static_cast<float*>(p[3]), c.groups * c.co}, pool);
+}
+
+// p: x, -, bias, out; s as above (groups channels), then mean?, count_include_pad, pad_end[3]
+extern "C" GW_EXPORT void pooling(void* const* p, const int64_t* s, const gw_pool* pool) {
+  const gw::Conv c = describe(p, s);
+  gw::Pooling q;
+  q.x = c.x, q.n = c.n, q.channels = c.groups, q.xn = c.xn;
+  for (int i = 0; i < 3; ++i) {
+    q.in[i] = c.in[i], q.out[i] = c.out[i], q.kernel[i] = c.kernel[i], q.stride[i] = c.stride[i];
+    q.dilation[i] = c.dilation[i], q.pad[i] = c.pad[i], q.xs[i] = c.xs[i], q.pad_end[i] = s[24 + i];
+  }
+  q.count_include_pad = s[23] != 0;
+  const BiasStore epilogue{static_cast<const float*>(p[2]), static_cast<float*>(p[3]), c.groups};
+  if (s[22]) {
+    gw::average_pool(q, epilogue, pool);
+  } else {
+    gw::max_pool(q, epilogue, pool);
+  }
 }

@@ -1,0 +1,301 @@
+"""Decides where every value lies: in an input, an output, a weight, or an arena buffer.
+
+Works on the final list of steps (launches, branches, jumps) as data, so that it needs to know no
+kernel.  Values that share storage are joined first:
+
+- a view is its operand at a byte offset (views.py);
+- a declared alias (an in-place update) is its operand;
+- a captured value inside a body of `if` is the operand outside;
+- a body's output is the result of the `if`, so that the branch writes it in place;
+- the written value of an in-place pair takes the storage of an operand that dies there.
+
+Each group then lies in the input, output or constant that is among its members, or in an arena
+buffer that lives from the first to the last step that touches a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from graphwright.compiler.ir.dims import Dim, is_multiple, prove
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.plan_memory import ALIGNMENT, BufferRequest
+from graphwright.compiler.passes.views import view_of
+from graphwright.errors import CompileError
+
+Space: TypeAlias = Literal["arena", "input", "output", "weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The storage of a value: `offset` bytes into buffer, input, output or weight `index`."""
+
+    space: Space
+    index: int
+    offset: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one launch touches.  `workspaces`: sizes in bytes of scratch memory that it needs.
+
+    `in_place`: (written, read) values that may share storage, because the kernel reads each element
+    before it writes the element that takes its place.
+    """
+
+    reads: tuple[Value, ...] = ()
+    writes: tuple[Value, ...] = ()
+    workspaces: tuple[Dim, ...] = ()
+    in_place: tuple[tuple[Value, Value], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """`places`: every value that a step touches, and views of those; `workspaces`: (step, number)
+    -> buffer; `buffers`: arena requests by index; `weights`: the constants read, by index;
+    `reused`: (written, read) pairs that share storage in place.
+    """
+
+    places: Mapping[Value, Place]
+    workspaces: Mapping[tuple[int, int], int]
+    buffers: tuple[BufferRequest, ...]
+    weights: tuple[Value, ...]
+    reused: tuple[tuple[Value, Value], ...] = ()
+
+
+def assign_storage(graph: Graph, steps: Sequence[Step]) -> Storage:
+    """Storage for a graph whose ops the steps compute in order.
+
+    Requires that each output of the graph and of an `if` body is produced in that graph, once, with
+    storage of its own (`separate-outputs` inserts the copies that this takes).  Raises CompileError
+    when a value is read that nobody wrote, or an output is an input, constant or part of a value.
+    """
+    return _Assignment(graph, steps).run()
+
+
+def direct_source(value: Value) -> tuple[Value, Dim] | None:
+    """The value that this one is a view or alias of, one step up in its own graph, and its offset."""
+    op = value.op
+    if op is None:
+        return None
+    if value.index in op.definition.aliases:
+        return op.operands[op.definition.aliases[value.index]], 0
+    offset = view_of(op)
+    return None if offset is None else (op.operands[0], offset)
+
+
+def owner_of(value: Value) -> tuple[Value, Dim]:
+    """The value at the end of views and aliases in its own graph, and the offset in its storage."""
+    offset: Dim = 0
+    while (source := direct_source(value)) is not None:
+        value, offset = source[0], offset + source[1]
+    return value, offset
+
+
+class _Assignment:
+    def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
+        self.graph, self.steps = graph, steps
+        self.joined: dict[Value, tuple[Value, Dim]] = {}  # beyond views: (value, offset there)
+        self.fixed: dict[Value, Place] = {}  # groups outside the arena
+        self.weights: dict[Value, int] = {}
+        self.first: dict[Value, int] = {}
+        self.last: dict[Value, int] = {}
+        self.reused: list[tuple[Value, Value]] = []
+
+    def root(self, value: Value) -> tuple[Value, Dim]:
+        offset: Dim = 0
+        while True:
+            above = self.joined.get(value) or direct_source(value)
+            if above is None:
+                return value, offset
+            value, offset = above[0], offset + above[1]
+
+    def run(self) -> Storage:
+        self._join_bodies(self.graph)
+        for i, value in enumerate(self.graph.inputs):
+            self.fixed[value] = Place("input", i)
+        for i, value in enumerate(self.graph.outputs):
+            self._claim(value, Place("output", i), f"output {self.graph.output_names[i]!r}")
+        self._measure()
+        self._reuse_in_place()
+        return self._result()
+
+    def _join_bodies(self, graph: Graph) -> None:
+        for op in graph.ops:
+            if op.kind is not Kind.CONTROL:
+                continue
+            for body in op.bodies:
+                # Only `if` exists: the condition comes first, then one operand per capture.
+                for inside, outside in zip(body.inputs, op.operands[1:], strict=True):
+                    self.joined[inside] = (outside, 0)
+                self._join_bodies(body)
+                for result, output in zip(op.results, body.outputs, strict=True):
+                    owner, offset = self.root(output)
+                    where = f"output {output.index} of a body of {op.name}#{op.id}"
+                    if not self._is_whole(owner, output, offset) or owner.graph is not body:
+                        raise CompileError(f"{where} has no storage of its own; copy it")
+                    self.joined[owner] = (result, 0)
+
+    def _claim(self, value: Value, place: Place, what: str) -> None:
+        owner, offset = self.root(value)
+        taken = owner in self.fixed or (owner.op is not None and owner.op.name == "constant")
+        if taken or not self._is_whole(owner, value, offset):
+            raise CompileError(f"{what} has no storage of its own; copy it")
+        self.fixed[owner] = place
+
+    @staticmethod
+    def _is_whole(owner: Value, value: Value, offset: Dim) -> bool:
+        same = prove(owner.type.storage_bytes, "==", value.type.storage_bytes)
+        return owner.op is not None and offset == 0 and same is True
+
+    def _measure(self) -> None:
+        written: set[Value] = set()
+        for at, step in enumerate(self.steps):
+            for value in (*step.reads, *step.writes):
+                owner, _ = self.root(value)
+                if owner.op is not None and owner.op.name == "constant":
+                    self.weights.setdefault(owner, len(self.weights))
+                    if value in step.writes:
+                        raise CompileError(f"step {at} writes the constant {owner!r}")
+                    continue
+                self.first.setdefault(owner, at)
+                self.last[owner] = at
+            for value in step.writes:
+                owner, _ = self.root(value)
+                if self.fixed.get(owner, Place("arena", 0)).space == "input":
+                    raise CompileError(f"step {at} writes the graph input {owner!r}")
+                written.add(owner)
+            for value in step.reads:
+                owner, _ = self.root(value)
+                is_given = owner in self.weights or (
+                    owner in self.fixed and self.fixed[owner].space == "input"
+                )
+                if not is_given and owner not in written:
+                    raise CompileError(f"step {at} reads {owner!r}, which no step before writes")
+
+    def _in_arena(self, owner: Value) -> bool:
+        return owner not in self.fixed and owner not in self.weights
+
+    def _reuse_in_place(self) -> None:
+        for at, step in enumerate(self.steps):
+            taken: set[Value] = set()
+            for written, read in step.in_place:
+                target, (source, offset) = self.root(written)[0], self.root(read)
+                # All reads of the source's storage in this step must be of this very pair.
+                others = [v for v in step.reads if v is not read and self.root(v)[0] is source]
+                allowed = (
+                    target is written
+                    and target is not source
+                    and target not in taken
+                    and source not in taken
+                    and self._in_arena(target)
+                    and self._in_arena(source)
+                    and self.first[target] == at
+                    and self.last[source] == at
+                    and not others
+                    and source not in {self.root(v)[0] for v in step.writes}
+                    and is_multiple(offset, ALIGNMENT)
+                    and prove(written.type.storage_bytes, "<=", read.type.storage_bytes) is True
+                )
+                if not allowed:
+                    continue
+                self.joined[target] = (source, offset)
+                self.last[source] = max(self.last[source], self.last[target])
+                taken |= {source, target}
+                self.reused.append((written, read))
+
+    def _result(self) -> Storage:
+        buffers: list[BufferRequest] = []
+        number: dict[Value, int] = {}
+        names: dict[Value, list[str]] = {}
+        for step in self.steps:
+            for value in (*step.reads, *step.writes):
+                owner = self.root(value)[0]
+                if value not in names.setdefault(owner, []):
+                    names[owner].append(_name(value))
+        for owner, first in self.first.items():
+            if not self._in_arena(owner) or self.root(owner)[0] is not owner:
+                continue
+            number[owner] = len(buffers)
+            held = tuple(dict.fromkeys(names[owner]))
+            buffers.append(
+                BufferRequest(owner.type.storage_bytes, first, self.last[owner], held)
+            )
+        workspaces: dict[tuple[int, int], int] = {}
+        for at, step in enumerate(self.steps):
+            for k, size in enumerate(step.workspaces):
+                workspaces[at, k] = len(buffers)
+                buffers.append(BufferRequest(size, at, at, (f"workspace of step {at}",)))
+        places: dict[Value, Place] = {}
+
+        def place(value: Value) -> None:
+            owner, offset = self.root(value)
+            if owner in self.fixed:
+                base = self.fixed[owner]
+                places[value] = Place(base.space, base.index, offset)
+            elif owner in self.weights:
+                places[value] = Place("weight", self.weights[owner], offset)
+            elif owner in number:
+                places[value] = Place("arena", number[owner], offset)
+
+        for value in _values(self.graph):
+            place(value)
+        return Storage(places, workspaces, tuple(buffers), tuple(self.weights), tuple(self.reused))
+
+
+def _values(graph: Graph) -> list[Value]:
+    out = list(graph.inputs)
+    for op in graph.ops:
+        if op.kind is Kind.CONTROL:
+            for body in op.bodies:
+                out += _values(body)
+        out += op.results
+    return out
+
+
+def _name(value: Value) -> str:
+    if value.name:
+        return f"%{value.name}"
+    return f"%{value.op.id}.{value.index}" if value.op else f"%input{value.index}"
+
+
+def check_storage(graph: Graph, steps: Sequence[Step], storage: Storage) -> None:
+    """Raises CompileError unless every touched value has a place, inside what it lies in, arena
+    buffers outlive the steps that touch them, and no step overwrites what is still read later.
+    """
+    holder: dict[Place, Value] = {}  # (space, index) at offset -> the value last written there
+    for at, step in enumerate(steps):
+        for value in (*step.reads, *step.writes):
+            place = storage.places.get(value)
+            if place is None:
+                raise CompileError(f"step {at}: {value!r} has no place")
+            if place.space == "arena":
+                buffer = storage.buffers[place.index]
+                if not buffer.first <= at <= buffer.last:
+                    raise CompileError(f"step {at}: the buffer of {value!r} is not live")
+                end = place.offset + value.type.storage_bytes
+                if prove(end, ">", buffer.size) is True or prove(place.offset, "<", 0) is True:
+                    raise CompileError(f"step {at}: {value!r} reaches beyond its buffer")
+        for value in step.reads:
+            held = holder.get(storage.places[value])
+            if held is not None and held is not value and not _same_bytes(value, held):
+                raise CompileError(
+                    f"step {at} reads {value!r}, whose place holds {held!r} by now"
+                )
+        for value in step.writes:
+            holder[storage.places[value]] = value
+
+
+def _same_bytes(a: Value, b: Value) -> bool:
+    # A view of the written value, or the two ends of a body's boundary.
+    return owner_of(a)[0] is owner_of(b)[0] or a.graph is not b.graph
+
+
+def op_of(value: Value) -> Op:
+    """The op that produces a value.  Raises CompileError for a graph input."""
+    if value.op is None:
+        raise CompileError(f"{value!r} is an input")
+    return value.op

@@ -16,6 +16,7 @@ NAMES: tuple[str, ...] = (
     "fold-batch-norm",
     "propagate-layout",
     "fuse",
+    "separate-outputs",
 )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphwright.compiler.ir.dims import Dim, is_multiple, prove
-from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.plan_memory import ALIGNMENT, BufferRequest
 from graphwright.compiler.passes.views import view_of
@@ -95,6 +95,12 @@ def owner_of(value: Value) -> tuple[Value, Dim]:
     return value, offset
 
 
+def is_whole(owner: Value, value: Value, offset: Dim) -> bool:
+    """Whether a value is all of the storage of an op's result that owns it."""
+    same = prove(owner.type.storage_bytes, "==", value.type.storage_bytes)
+    return owner.op is not None and offset == 0 and same is True
+
+
 class _Assignment:
     def __init__(self, graph: Graph, steps: Sequence[Step]) -> None:
         self.graph, self.steps = graph, steps
@@ -135,21 +141,16 @@ class _Assignment:
                 for result, output in zip(op.results, body.outputs, strict=True):
                     owner, offset = self.root(output)
                     where = f"output {output.index} of a body of {op.name}#{op.id}"
-                    if not self._is_whole(owner, output, offset) or owner.graph is not body:
+                    if not is_whole(owner, output, offset) or owner.graph is not body:
                         raise CompileError(f"{where} has no storage of its own; copy it")
                     self.joined[owner] = (result, 0)
 
     def _claim(self, value: Value, place: Place, what: str) -> None:
         owner, offset = self.root(value)
         taken = owner in self.fixed or (owner.op is not None and owner.op.name == "constant")
-        if taken or not self._is_whole(owner, value, offset):
+        if taken or not is_whole(owner, value, offset):
             raise CompileError(f"{what} has no storage of its own; copy it")
         self.fixed[owner] = place
-
-    @staticmethod
-    def _is_whole(owner: Value, value: Value, offset: Dim) -> bool:
-        same = prove(owner.type.storage_bytes, "==", value.type.storage_bytes)
-        return owner.op is not None and offset == 0 and same is True
 
     def _measure(self) -> None:
         written: set[Value] = set()
@@ -221,9 +222,7 @@ class _Assignment:
                 continue
             number[owner] = len(buffers)
             held = tuple(dict.fromkeys(names[owner]))
-            buffers.append(
-                BufferRequest(owner.type.storage_bytes, first, self.last[owner], held)
-            )
+            buffers.append(BufferRequest(owner.type.storage_bytes, first, self.last[owner], held))
         workspaces: dict[tuple[int, int], int] = {}
         for at, step in enumerate(self.steps):
             for k, size in enumerate(step.workspaces):
@@ -282,20 +281,17 @@ def check_storage(graph: Graph, steps: Sequence[Step], storage: Storage) -> None
         for value in step.reads:
             held = holder.get(storage.places[value])
             if held is not None and held is not value and not _same_bytes(value, held):
-                raise CompileError(
-                    f"step {at} reads {value!r}, whose place holds {held!r} by now"
-                )
+                raise CompileError(f"step {at} reads {value!r}, whose place holds {held!r} by now")
         for value in step.writes:
             holder[storage.places[value]] = value
 
 
 def _same_bytes(a: Value, b: Value) -> bool:
-    # A view of the written value, or the two ends of a body's boundary.
-    return owner_of(a)[0] is owner_of(b)[0] or a.graph is not b.graph
+    # Views of one value hold its bytes; so do the two ends of a body's boundary.
+    return _viewed(a) is _viewed(b) or a.graph is not b.graph
 
 
-def op_of(value: Value) -> Op:
-    """The op that produces a value.  Raises CompileError for a graph input."""
-    if value.op is None:
-        raise CompileError(f"{value!r} is an input")
-    return value.op
+def _viewed(value: Value) -> Value:
+    while value.op is not None and view_of(value.op) is not None:
+        value = value.op.operands[0]
+    return value

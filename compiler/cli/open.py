@@ -48,8 +48,8 @@ def open_model(path: Path, options: CompileOptions, console: Console) -> Compile
 
     if is_artifact(path):
         refuse_compile_options(path, options)
-        return load(path, threads=options.threads)
-    return load(artifact_bytes(path, options, console), threads=options.threads)
+        return load(path, threads=options.threads or None)
+    return load(artifact_bytes(path, options, console), threads=options.threads or None)
 
 
 def refuse_compile_options(path: Path, options: CompileOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from graphwright.compiler.cli.open import open_model, wanted_inputs
 from graphwright.compiler.cli.parameters import common, shape_parameters
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.compiler.options import CompileOptions
+from graphwright.errors import InputError
 
 
 @click.command("run")
@@ -33,20 +35,20 @@ from graphwright.compiler.options import CompileOptions
 @click.option("--threads", type=click.IntRange(0), default=0, metavar="N", help="CPU threads.")
 @common
 def command(
-    artifact: Path, literals: tuple[str, ...], archive: Path | None, random: bool, seed: int,
+    artifact: Path, literals: tuple[str, ...], archive: Path | None, random: bool, seed: int | None,
     shapes: ShapeSpec, outputs: Path | None, threads: int, json_to: str | None, console: Console,
 ) -> None:  # fmt: skip
     """Run an artifact (or a model, compiled on the way) once and summarise its outputs."""
+    if seed is not None and not random and not any(t.endswith("random") for t in literals):
+        raise InputError("--seed has no effect without --random or --input NAME=random")
     options = CompileOptions.make(threads=threads, shapes=shapes)
     model = open_model(artifact, options, console)
     wanted = wanted_inputs(model.manifest, shapes)
-    feed = make_feed(wanted, literals=literals, archive=archive, random=random, seed=seed)
+    feed = make_feed(wanted, literals=literals, archive=archive, random=random, seed=seed or 0)
     with console.stage("running"):
         results = model.run(feed)
     if outputs is not None:
-        buffer = io.BytesIO()
-        np.savez(buffer, **results)
-        write_file(outputs, buffer.getvalue())
+        write_file(outputs, npz_bytes(results))
         console.say(f"wrote {outputs}")
     rows = [summary(name, value) for name, value in results.items()]
     if json_to:
@@ -66,6 +68,16 @@ def command(
     for row in rows:
         if row["not_finite"]:
             console.warn(f"{row['name']} holds {row['not_finite']} values that are NaN or infinite")
+
+
+def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """An .npz archive.  numpy's own savez cannot store an array that is called `file`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def summary(name: str, value: np.ndarray) -> dict[str, Any]:

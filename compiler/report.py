@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
-from graphwright.runtime.manifest import Manifest, Variant
+from graphwright.runtime.manifest import Variant, WeightSpec
+from graphwright.runtime.weights import storage_bytes
 
 BINDINGS = ("min", "opt", "max")
 
@@ -140,18 +141,9 @@ def report_variant(variant: Variant, files: Mapping[str, int]) -> VariantReport:
     )
 
 
-def weight_bytes(manifest: Manifest) -> int:
+def weight_bytes(weights: Iterable[WeightSpec]) -> int:
     """Bytes of all weights as kernels read them."""
-    from graphwright.compiler.ir.types import DTYPES
-
-    sizes = {d.long_name: d.bits for d in DTYPES.values()}
-    total = 0
-    for weight in manifest.weights:
-        elements = 1
-        for extent in weight.shape:
-            elements *= extent
-        total += (elements * sizes[weight.dtype] + 7) // 8
-    return total
+    return sum(storage_bytes(w.dtype, w.shape) for w in weights)
 
 
 def ratio_text(sizes: Mapping[str, int], bounds: Mapping[str, int]) -> str:

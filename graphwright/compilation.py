@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphwright.compiler.ir.dims import Symbol
     from graphwright.compiler.ir.graph import Graph
     from graphwright.compiler.passes.base import Listener
+    from graphwright.compiler.report import CompileReport
     from graphwright.runtime import CompiledModel
 
 
@@ -34,13 +35,41 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An artifact in memory, with what the report needs.  `seconds` by stage."""
+    """An artifact in memory, with what the report needs.
+
+    `graph` is the final one.  `seconds` by stage; `passes`: (name, seconds, changed) of each run.
+    """
 
     artifact: Artifact
     graph: Graph
     options: CompileOptions
     model: str
     seconds: Mapping[str, float]
+    passes: tuple[tuple[str, float, bool], ...]
+    notes: tuple[str, ...]
+
+    def report(self, artifact_bytes: int) -> CompileReport:
+        """The report, given how large the artifact turned out."""
+        from graphwright.compiler.report import (
+            CompileReport,
+            count_graph,
+            report_variant,
+            weight_bytes,
+        )
+
+        manifest = self.artifact.manifest
+        files = {path: len(data) for path, data in self.artifact.files.items()}
+        return CompileReport(
+            model=self.model,
+            target=str(self.options.target),
+            counts=count_graph(self.graph),
+            variants=tuple(report_variant(v, files) for v in manifest.variants),
+            weight_bytes=weight_bytes([w.spec for w in self.artifact.weights]),
+            artifact_bytes=artifact_bytes,
+            seconds=self.seconds,
+            notes=self.notes,
+            passes=self.passes,
+        )
 
 
 def compile(source: Any, example_inputs: Any = None, **options: Any) -> CompiledModel:
@@ -109,13 +138,37 @@ def import_source(source: Any, options: CompileOptions) -> Graph:
     return import_model(read, shapes=shapes, allow=options.allow)
 
 
+def run_passes(
+    source: Any, options: CompileOptions, *, listeners: Sequence[Listener] = ()
+) -> Graph:
+    """The graph after the passes that the options ask for; nothing is emitted."""
+    from graphwright.compiler.driver import optimise
+
+    graph = import_source(source, options)
+    optimise(graph, options.target, options, listeners=listeners)
+    return graph
+
+
 def build(source: Any, options: CompileOptions, *, listeners: Sequence[Listener] = ()) -> Build:
     """The artifact of a source, in memory.  Raises GraphwrightError."""
     from graphwright.compiler.driver import compile_graph
+    from graphwright.compiler.timeline import Timeline
 
+    if options.stop_after is not None:
+        raise InputError(
+            "stop_after makes no artifact; graphwright.compilation.run_passes stops there"
+        )
     start = time.perf_counter()
     graph = import_source(source, options)
     imported = time.perf_counter()
-    artifact = compile_graph(graph, options.target, options, listeners=listeners)
-    seconds = {"import": imported - start, "compile": time.perf_counter() - imported}
-    return Build(artifact, graph, options, graph.name, seconds)
+    timeline = Timeline()
+    artifact = compile_graph(graph, options.target, options, listeners=[*listeners, timeline])
+    total = time.perf_counter() - imported
+    seconds = {
+        "import": imported - start,
+        "passes": timeline.seconds,
+        "kernels": total - timeline.seconds,
+    }
+    return Build(
+        artifact, graph, options, graph.name, seconds, tuple(timeline.runs), tuple(timeline.notes)
+    )

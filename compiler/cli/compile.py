@@ -44,7 +44,7 @@ def command(
         if output is not None:
             raise InputError("-o has no effect with --stop-after, which makes no artifact")
         with Progress(console, options) as progress:
-            graph, _ = run_passes(model, options, listeners=[progress])
+            graph = run_passes(model, options, listeners=[progress])
         progress.print_graph(graph)
         return
     target = output or Path(model.name).with_suffix(".gw")
@@ -53,8 +53,7 @@ def command(
     if not target.resolve().parent.is_dir():
         raise InputError(f"-o {target}: there is no folder {target.resolve().parent}")
     with Progress(console, options) as progress:
-        built = build(model, options, listeners=[progress], on_stage=progress.stage)
-        progress.stage("writing")
+        built = build(model, options, listeners=[progress])
         built.artifact.write(target)
     report = built.report(target.stat().st_size)
     if json_to:

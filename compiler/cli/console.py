@@ -72,9 +72,20 @@ class Console:
         self.detail(f"{text}: {time.perf_counter() - start:.2f} s")
 
 
+def json_text(value: Any, indent: str = "") -> str:
+    """JSON with lists of plain values, such as shapes, on one line."""
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        pairs = [f"{json.dumps(str(k))}: {json_text(v, inner)}" for k, v in value.items()]
+        return "{\n" + ",\n".join(inner + p for p in pairs) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(v, dict | list | tuple) for v in value):
+        return "[\n" + ",\n".join(inner + json_text(v, inner) for v in value) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False, default=str)
+
+
 def write_json(value: Any, destination: str) -> None:
     """JSON to a file, or to stdout for `-`.  Raises InputError or ResourceError."""
-    text = json.dumps(value, indent=2, allow_nan=False, default=str) + "\n"
+    text = json_text(value) + "\n"
     if destination == "-":
         sys.stdout.write(text)
         sys.stdout.flush()

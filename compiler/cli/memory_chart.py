@@ -11,7 +11,6 @@ from graphwright.runtime.manifest import Plan
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
 ROWS, COLUMNS = 20, 96
-BAR = "█"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def draw(placed: Sequence[Placed]) -> list[str]:
             end = max((column + 1) * steps // columns, start + 1)
             cells.append(_cell(placed, letters, (low, high), (start, end)))
         lines.append(f"{low / 1024:10.0f} KiB |{''.join(cells)}|")
-    lines.append(f"{'':15}0{f'launch {steps - 1}':>{columns}}")
+    lines.append(f"{'':16}launches 0 to {steps - 1}")
     return lines
 
 

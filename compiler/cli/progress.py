@@ -35,17 +35,13 @@ class Progress(Listener):
             self._status.stop()
             self._status = None
 
-    def stage(self, text: str) -> None:
-        """`text` begins."""
-        if self._status is not None:
-            self._status.update(text)
-        self.console.detail(text)
-
     def before_pass(self, name: str, graph: Graph) -> None:
         if self._status is not None:
             self._status.update(f"passes: {name}")
 
     def after_pass(self, name: str, graph: Graph, result: PassResult, seconds: float) -> None:
+        if self._status is not None:
+            self._status.update("building kernels")  # until the next pass says otherwise
         wanted = self.options.print_after
         if (name in wanted or "all" in wanted) and name != self.options.stop_after:
             self.console.show(f"# after {name}" + ("" if result.changed else " (nothing changed)"))

@@ -26,9 +26,8 @@ from graphwright.errors import InputError
 @click.option("--inputs", "archive", type=click.Path(dir_okay=False, path_type=Path),
               metavar="IN.npz", help="Inputs by name.")  # fmt: skip
 @click.option("--random", is_flag=True, help="Random values for the inputs that are not given.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random values."
-)
+@click.option("--seed", type=click.IntRange(0), metavar="N",
+              help="Of the random values (default: 0).")  # fmt: skip
 @shape_parameters
 @click.option("--outputs", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT.npz",
               help="Write the outputs by name.")  # fmt: skip

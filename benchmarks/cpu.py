@@ -1,0 +1,352 @@
+"""Ours against ONNX Runtime (and OpenVINO where it is installed) on the CPU, on published models.
+
+    python benchmarks/cpu.py [MODEL ...] [--threads 2] [--seconds 2] [--output FILE.json]
+
+Every model runs in processes of its own.  Times are medians over blocks of runs in turns, with a
+pause before each block, so that the waiting threads of one engine do not slow the next; the same
+number of threads for all, pinned to as many CPUs.  Compiling is measured with an empty cache and
+again with the cache it left.  Peak memory is the high-water mark of a process that only loads and
+runs, less what an interpreter with numpy takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from random_weights import with_random_weights
+from roofline import Machine, floor_ms, graph_flops, measure_machine
+from sample_inputs import MODELS, Feed, sample
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+from fetch_models import FetchError, fetch  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
+BLOCK, PAUSE = 0.2, 0.1  # seconds
+Run = Callable[[Feed], list[np.ndarray]]
+
+
+def model_path(name: str) -> Path:
+    """The model's file, fetched if it is missing, with random weights where its own are constant."""
+    (path,) = fetch([name])
+    return with_random_weights(path) if name.startswith("light-") else path
+
+
+def open_ort(path: Path, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda feed: session.run(None, feed)
+
+
+def open_openvino(path: Path, threads: int) -> Run:
+    import openvino
+
+    compiled = openvino.Core().compile_model(
+        str(path),
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+        },
+    )
+    request = compiled.create_infer_request()
+    return lambda feed: [np.array(v) for v in request.infer(feed).values()]
+
+
+def open_ours(path: Path, threads: int) -> Run:
+    import graphwright
+
+    model = graphwright.load(path, threads=threads)
+    return lambda feed: list(model.run(feed).values())
+
+
+OPEN: dict[str, Callable[[Path, int], Run]] = {
+    "graphwright": open_ours,
+    "onnxruntime": open_ort,
+    "openvino": open_openvino,
+}
+
+
+def peak_bytes() -> int:
+    """The high-water mark of this process's resident memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def relative_rms(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    """The largest ||got - want|| / ||want|| over the outputs, NaN when anything is."""
+    worst = 0.0
+    for a, b in zip(got, want, strict=True):
+        wide = b.astype(np.float64)
+        error = float(np.linalg.norm(a.astype(np.float64) - wide))
+        ratio = error / max(float(np.linalg.norm(wide)), 1e-30)
+        if math.isnan(ratio):
+            return math.nan
+        worst = max(worst, ratio)
+    return worst
+
+
+def medians(runs: dict[str, Run], feed: Feed, seconds: float) -> dict[str, dict[str, float]]:
+    """Milliseconds of each engine: blocks in turns, a pause and an untimed run before each."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run(feed)
+    for turn in range(max(round(seconds / BLOCK), 3)):
+        order = list(runs) if turn % 2 else list(reversed(runs))
+        for name in order:
+            time.sleep(PAUSE)
+            runs[name](feed)
+            end = time.perf_counter() + BLOCK
+            count = 0
+            while time.perf_counter() < end or count < 2:
+                start = time.perf_counter()
+                runs[name](feed)
+                times[name].append(1e3 * (time.perf_counter() - start))
+                count += 1
+    return {
+        name: {
+            "ms": statistics.median(spent),
+            "ms_25": float(np.percentile(spent, 25)),
+            "ms_75": float(np.percentile(spent, 75)),
+            "runs": len(spent),
+        }
+        for name, spent in times.items()
+    }
+
+
+def measure(name: str, threads: int, seconds: float, machine: Machine) -> dict[str, Any]:
+    """Everything about one model; runs in a process of its own."""
+    from graphwright.compilation import build, import_source
+    from graphwright.compiler.options import CompileOptions
+
+    path = model_path(name)
+    out: dict[str, Any] = {"model": name}
+    with tempfile.TemporaryDirectory() as scratch:
+        artifact = Path(scratch) / "model.gw"
+        options = CompileOptions.make(cache_dir=Path(scratch) / "cache", threads=threads)
+        for kind in ("cold", "warm"):
+            start = time.perf_counter()
+            built = build(path, options)
+            built.artifact.write(artifact)
+            out[f"compile_{kind}_s"] = time.perf_counter() - start
+        report = built.report(artifact.stat().st_size)
+        out["report"] = report.to_json()
+        out["load_ms"], out["read_ms"] = load_ms(artifact, threads)
+        feeds = [sample(name, size) for size in range(3)]
+        runs = {"graphwright": open_ours(artifact, threads), "onnxruntime": open_ort(path, threads)}
+        out["relative_rms"] = [
+            relative_rms(runs["graphwright"](f), runs["onnxruntime"](f)) for f in feeds
+        ]
+        if importlib.util.find_spec("openvino"):
+            runs["openvino"] = open_openvino(path, threads)
+        out["engines"] = medians(runs, feeds[0], seconds)
+        for engine in ("graphwright", "onnxruntime"):
+            file = artifact if engine == "graphwright" else path
+            out["engines"][engine]["peak_bytes"] = peak_of(engine, file, name, threads)
+        graph = import_source(path, options)
+        flops = graph_flops(graph, feeds[0])
+        outputs = runs["graphwright"](feeds[0])
+        moved = report.weight_bytes + sum(v.nbytes for v in (*feeds[0].values(), *outputs))
+    out |= {"flops": flops, "compulsory_bytes": moved, "floor_ms": floor_ms(flops, moved, machine)}
+    out["shapes"] = {n: list(v.shape) for n, v in feeds[0].items()}
+    return out
+
+
+def load_ms(artifact: Path, threads: int) -> tuple[float, float]:
+    """Median milliseconds to load an artifact, and to read its bytes alone."""
+    import graphwright
+
+    loads: list[float] = []
+    reads: list[float] = []
+    for _ in range(5):
+        start = time.perf_counter()
+        artifact.read_bytes()
+        middle = time.perf_counter()
+        graphwright.load(artifact, threads=threads)
+        loads.append(1e3 * (time.perf_counter() - middle))
+        reads.append(1e3 * (middle - start))
+    return statistics.median(loads), statistics.median(reads)
+
+
+def peak_of(engine: str, file: Path, name: str, threads: int) -> int:
+    """Bytes that loading and running adds to an interpreter with numpy, in a fresh process."""
+    command = [
+        sys.executable,
+        __file__,
+        "--peak-of",
+        engine,
+        str(file),
+        name,
+        "--threads",
+        str(threads),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def print_peak(engine: str, file: Path, name: str, threads: int) -> None:
+    feed = sample(name)
+    before = peak_bytes()
+    run = OPEN[engine](file, threads)
+    for _ in range(3):
+        run(feed)
+    print(peak_bytes() - before)
+
+
+def arena_ratio(result: dict[str, Any]) -> float:
+    """The largest arena over its lower bound, over variants and bindings."""
+    return max(
+        (
+            v["arena_bytes"][b] / v["arena_lower_bound_bytes"][b]
+            for v in result["report"]["variants"]
+            for b in v["arena_bytes"]
+            if v["arena_lower_bound_bytes"].get(b)
+        ),
+        default=1.0,
+    )
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """The table for people."""
+    from graphwright.compiler.cli.console import Console, table
+
+    others = [e for e in OPEN if e != "graphwright" and any(e in r["engines"] for r in results)]
+    columns = ["model", ">ms", *(f">{o} ms" for o in others), *(f">x {o}" for o in others)]
+    columns += [">floor ms", ">cold s", ">warm s", ">load ms", ">arena", ">peak MB", ">ort MB"]
+    columns += [">per anchor", ">transposes", ">rel. RMS"]
+    rows: list[list[object]] = []
+    for r in results:
+        ours = r["engines"]["graphwright"]
+        times = {o: r["engines"].get(o, {}).get("ms", math.nan) for o in others}
+        per = r["report"]["launches_per_contraction_plus_reduction"]
+        rows.append(
+            [
+                r["model"],
+                f"{ours['ms']:.3f}",
+                *(f"{t:.3f}" for t in times.values()),
+                *(f"{t / ours['ms']:.2f}" for t in times.values()),
+                f"{r['floor_ms']:.3f}",
+                f"{r['compile_cold_s']:.1f}",
+                f"{r['compile_warm_s']:.1f}",
+                f"{r['load_ms']:.1f}",
+                f"{arena_ratio(r):.3f}",
+                f"{ours['peak_bytes'] / 1e6:.0f}",
+                f"{r['engines']['onnxruntime']['peak_bytes'] / 1e6:.0f}",
+                f"{per:.2f}" if per else "-",
+                r["report"]["transposes"],
+                f"{max(r['relative_rms']):.1e}",
+            ]
+        )
+    console = Console()
+    console.show(table(columns, rows))
+    for other in others:
+        ratios = [
+            r["engines"][other]["ms"] / r["engines"]["graphwright"]["ms"]
+            for r in results
+            if other in r["engines"]
+        ]
+        console.show(
+            f"speed against {other}: geometric mean {statistics.geometric_mean(ratios):.2f}x, "
+            f"least {min(ratios):.2f}x over {len(ratios)} models"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {', '.join(MODELS)}")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=2.0, help="of timing per engine")
+    parser.add_argument("--output", type=Path, default=RESULTS / "cpu.json")
+    parser.add_argument("--measure", metavar="JSON", help=argparse.SUPPRESS)
+    parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
+    if arguments.peak_of:
+        engine, file, name = arguments.peak_of
+        print_peak(engine, Path(file), name, arguments.threads)
+        return 0
+    unknown = [m for m in arguments.models if m not in MODELS]
+    if unknown:
+        parser.error(f"no model is called {unknown[0]!r}; there are: {', '.join(MODELS)}")
+    if arguments.measure:
+        machine = Machine(**json.loads(arguments.measure))
+        result = measure(arguments.models[0], arguments.threads, arguments.seconds, machine)
+        print(json.dumps(result))
+        return 0
+    return measure_all(arguments)
+
+
+def measure_all(arguments: argparse.Namespace) -> int:
+    machine = measure_machine(arguments.threads)
+    print(f"{arguments.threads} threads: {machine.flops / 1e9:.0f} GFLOP/s, "
+          f"{machine.bandwidth / 1e9:.1f} GB/s", file=sys.stderr)  # fmt: skip
+    results: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for name in arguments.models or MODELS:
+        print(f"{name} ...", file=sys.stderr)
+        try:
+            model_path(name)
+        except FetchError as error:
+            failed[name] = str(error)
+            continue
+        given = json.dumps({"flops": machine.flops, "bandwidth": machine.bandwidth})
+        command = [sys.executable, __file__, name, "--measure", given]
+        command += ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            failed[name] = done.stderr.strip().splitlines()[-1] if done.stderr else "no output"
+        else:
+            results.append(json.loads(done.stdout.splitlines()[-1]))
+    if results:
+        show(results)
+        facts = {
+            "machine": {
+                "cpu": cpu_name(),
+                "threads": arguments.threads,
+                "flops": machine.flops,
+                "bandwidth": machine.bandwidth,
+                "python": platform.python_version(),
+            },
+            "results": results,
+            "failed": failed,
+        }
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(facts, indent=1) + "\n")
+        print(f"wrote {arguments.output}", file=sys.stderr)
+    for name, why in failed.items():
+        print(f"failed: {name}: {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""A floor for the time of a model: what the arithmetic or the compulsory traffic alone would take.
+
+FLOPs are those of contractions and recurrent layers; bytes are weights, inputs and outputs read or
+written once.  The machine's rates are measured: a large matrix product and a large copy in numpy.
+A real run cannot be faster than the larger of the two, and is slower by what happens in between.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.report import every_op
+
+MEASURE = """
+import json, time, numpy as np
+n = 1536
+a = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
+x, y = np.ones(1 << 26, np.float32), np.empty(1 << 26, np.float32)
+def best(f, runs):
+    f(); times = []
+    for _ in range(runs):
+        t = time.perf_counter(); f(); times.append(time.perf_counter() - t)
+    return min(times)
+print(json.dumps([2 * n**3 / best(lambda: a @ a, 8), 2 * x.nbytes / best(lambda: np.copyto(y, x), 5)]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """FLOP/s and bytes/s of this many threads."""
+
+    flops: float
+    bandwidth: float
+
+
+def measure_machine(threads: int) -> Machine:
+    """Measured in a process of its own, with numpy's best kernels for this CPU."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    env |= {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE], env=env, capture_output=True, text=True, check=True
+    )
+    return Machine(*json.loads(done.stdout))
+
+
+def graph_flops(graph: Graph, feed: Mapping[str, np.ndarray]) -> int:
+    """Multiplications and additions of all contractions and recurrent layers at a feed's shapes."""
+    from graphwright.compiler.ir.evaluate import bind_symbols
+
+    binding = bind_symbols(graph, [feed[v.name] for v in graph.inputs])
+
+    def shape(value: Any) -> tuple[int, ...]:
+        return tuple(dims.evaluate(d, binding) for d in value.type.shape)
+
+    return sum(op_flops(op, shape) for op in every_op(graph))
+
+
+def op_flops(op: Op, shape: Any) -> int:
+    """Of one op; 0 for what moves or combines elements without multiplying them in sums."""
+    if op.name == "matmul":
+        return 2 * math.prod(shape(op.result)) * shape(op.operands[0])[-1]
+    if op.name == "conv":
+        return 2 * math.prod(shape(op.result)) * math.prod(shape(op.operands[1])[1:])
+    if op.name == "conv_transpose":
+        return 2 * math.prod(shape(op.operands[0])) * math.prod(shape(op.operands[1])[1:])
+    if op.name in ("lstm", "gru", "rnn"):
+        steps, batch, _ = shape(op.operands[0])
+        weights = math.prod(shape(op.operands[1])) + math.prod(shape(op.operands[2]))
+        return 2 * steps * batch * weights
+    return 0
+
+
+def floor_ms(flops: int, moved: int, machine: Machine) -> float:
+    """Milliseconds that no run can beat."""
+    return 1e3 * max(flops / machine.flops, moved / machine.bandwidth)

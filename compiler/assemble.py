@@ -1,0 +1,301 @@
+"""From emitted steps to what a manifest stores: places, the memory plan, launch records, weights.
+
+The steps name IR values; `passes/storage.py` decides where each lies and `passes/plan_memory.py`
+packs the arena; here both become the runtime's records.  No decision is made here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphwright.compiler.codegen.kernel import (
+    EmittedBranch,
+    EmittedJump,
+    EmittedLaunch,
+    Packed,
+    Step,
+    Workspace,
+)
+from graphwright.compiler.codegen.package import WeightData
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim, Expr
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.literal import Literal, Recipe
+from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes import storage
+from graphwright.compiler.passes.plan_memory import MemoryPlan, plan_memory, standard_bindings
+from graphwright.errors import CompileError
+from graphwright.runtime.manifest import (
+    Buffer,
+    ConstraintSpec,
+    Launch,
+    Plan,
+    Pointer,
+    SymbolSpec,
+    TensorSpec,
+    WeightSpec,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """Steps with their places and plan.  `order[i]` is the plan's request at manifest buffer i."""
+
+    graph: Graph
+    steps: Sequence[Step]
+    storage: storage.Storage
+    memory: MemoryPlan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as the runtime replays it, buffers in an order in which offsets follow."""
+        new = {old: i for i, old in enumerate(self.memory.order)}
+        buffers = [
+            Buffer(
+                size=dims.to_json(self.memory.requests[i].size),
+                after=tuple(sorted(new[j] for j in self.memory.after[i])),
+                values=self.memory.requests[i].values,
+                first=self.memory.requests[i].first,
+                last=self.memory.requests[i].last,
+            )
+            for i in self.memory.order
+        ]
+        return Plan(
+            tuple(buffers),
+            self.memory.alignment,
+            dict(self.memory.lower_bounds),
+            dict(self.memory.sizes),
+        )
+
+    def launches(self, kernels: Mapping[str, int], weights: Weights) -> tuple[Launch, ...]:
+        """Launch records for a table of kernels (name to index) and weights."""
+        buffer = {old: i for i, old in enumerate(self.memory.order)}
+
+        def pointer(value: Value) -> Pointer:
+            place = self.storage.places[value]
+            index = place.index
+            if place.space == "arena":
+                index = buffer[index]
+            elif place.space == "weight":
+                index = weights.of_constant[self.storage.weights[index]]
+            return Pointer(place.space, index, dims.to_json(place.offset))
+
+        out: list[Launch] = []
+        for at, step in enumerate(self.steps):
+            if isinstance(step, EmittedBranch):
+                out.append(
+                    Launch("branch", pointers=(pointer(step.condition),), jump=step.skip,
+                           ops=step.ops, origins=step.origins)
+                )  # fmt: skip
+            elif isinstance(step, EmittedJump):
+                out.append(Launch("jump", jump=step.skip, ops=step.ops, origins=step.origins))
+            else:
+                scratch = 0
+                pointers: list[Pointer] = []
+                for argument in step.arguments:
+                    if isinstance(argument, Workspace):
+                        index = self.storage.workspaces[at, scratch]
+                        pointers.append(Pointer("arena", buffer[index]))
+                        scratch += 1
+                    elif isinstance(argument, Packed):
+                        pointers.append(Pointer("weight", weights.of_packed[argument]))
+                    else:
+                        pointers.append(pointer(argument))
+                out.append(
+                    Launch(
+                        kernel=kernels[step.kernel.name],
+                        pointers=tuple(pointers),
+                        scalars=tuple(map(dims.to_json, step.scalars)),
+                        grid=tuple(map(dims.to_json, step.grid)),
+                        writes=step.writes,
+                        ops=step.ops,
+                        origins=step.origins,
+                    )
+                )
+        return tuple(out)
+
+
+def assemble(graph: Graph, steps: Sequence[Step]) -> Assembly:
+    """Places and plan for the steps of a graph.  Raises CompileError when they do not fit it."""
+    touched = [_touched(s) for s in steps]
+    places = storage.assign_storage(graph, touched)
+    storage.check_storage(graph, touched, places)
+    bindings = standard_bindings(list(graph.symbols.values()))
+    memory = plan_memory(places.buffers, bindings=bindings)
+    return Assembly(graph, steps, places, memory)
+
+
+def _touched(step: Step) -> storage.Step:
+    if isinstance(step, EmittedBranch):
+        return storage.Step(reads=(step.condition,))
+    if isinstance(step, EmittedJump):
+        return storage.Step()
+    values = {i: a for i, a in enumerate(step.arguments) if isinstance(a, Value)}
+    return storage.Step(
+        reads=tuple(v for i, v in values.items() if i not in step.writes),
+        writes=tuple(values[i] for i in step.writes if i in values),
+        workspaces=tuple(a.bytes for a in step.arguments if isinstance(a, Workspace)),
+        in_place=tuple(
+            (values[w], values[r]) for w, r in step.in_place if w in values and r in values
+        ),
+    )
+
+
+class Weights:
+    """The artifact's weights, collected: constants as kernels read them, and packed ones, each once.
+
+    `pack(packed)` makes the array of a packed weight and names the form it is in; equal forms of
+    several variants are shared.
+    """
+
+    def __init__(self) -> None:
+        self.data: list[WeightData] = []
+        self.of_constant: dict[Value, int] = {}
+        self.of_packed: dict[Packed, int] = {}
+        self._index: dict[tuple[object, ...], int] = {}
+
+    def for_variant(self) -> Weights:
+        """The same table of data, with packed weights chosen anew."""
+        other = Weights()
+        other.data, other._index = self.data, self._index
+        other.of_constant = self.of_constant
+        return other
+
+    def add_constant(self, value: Value) -> None:
+        """A constant that kernels read as it is, in its type's layout."""
+        assert value.op is not None
+        literal: Literal = value.op.attribute("value")
+        layout = value.type.layout
+        key = (literal.digest, literal.dtype.name, literal.shape, str(layout))
+
+        def load() -> np.ndarray:
+            array = literal.array()
+            if layout is not None:
+                array = array.transpose(layout.order)
+            return np.ascontiguousarray(array)
+
+        shape = literal.shape if layout is None else tuple(literal.shape[a] for a in layout.order)
+        recipe = _recipe_text(value.op)
+        self.of_constant[value] = self._add(key, literal.dtype.long_name, shape, recipe, load)
+
+    def add_packed(
+        self, packed: Packed, form: str, pack: Callable[[Packed], np.ndarray]
+    ) -> None:
+        """A weight in a packed form, as `pack` makes it."""
+        if packed in self.of_packed:
+            return
+        key = (packed.source.digest, packed.packing, packed.parameters, form)
+        known = self._index.get(key)
+        if known is None:
+            array = pack(packed)
+            recipe = f"{packed.recipe} for {form}"
+            known = self._add(key, array.dtype.name, array.shape, recipe, lambda: array)
+        self.of_packed[packed] = known
+
+    def add_literal(self, literal: Literal, recipe: str) -> int:
+        """A constant by itself, such as an input's default."""
+        key = (literal.digest, literal.dtype.name, literal.shape, "None")
+        return self._add(
+            key, literal.dtype.long_name, literal.shape, recipe,
+            lambda: np.ascontiguousarray(literal.array()),
+        )  # fmt: skip
+
+    def _add(
+        self,
+        key: tuple[object, ...],
+        dtype: str,
+        shape: Sequence[int],
+        recipe: str,
+        load: Callable[[], np.ndarray],
+    ) -> int:
+        known = self._index.get(key)
+        if known is None:
+            known = self._index[key] = len(self.data)
+            spec = WeightSpec(f"w{known}", dtype, tuple(int(n) for n in shape), recipe)
+            self.data.append(WeightData(spec, load))
+        return known
+
+
+def _recipe_text(op: Op) -> str:
+    recipe: Recipe | None = op.attribute("recipe")
+    if recipe is None:
+        return ", ".join(op.origins)
+    return recipe.source or f"{recipe.op}({', '.join(recipe.sources())})"
+
+
+def packed_arguments(steps: Sequence[Step]) -> list[Packed]:
+    """Every packed weight that the steps read, in order."""
+    return [
+        a
+        for step in steps
+        if isinstance(step, EmittedLaunch)
+        for a in step.arguments
+        if isinstance(a, Packed)
+    ]
+
+
+def precision_of(graph: Graph) -> dict[str, int]:
+    """How many ops compute in each element type, fused bodies included."""
+    counts: Counter[str] = Counter()
+    stack = [graph]
+    while stack:
+        for op in stack.pop().ops:
+            stack += op.bodies
+            if op.kind not in (Kind.SOURCE, Kind.FUSED, Kind.CONTROL):
+                counts.update({op.results[0].type.dtype.name})
+    return dict(sorted(counts.items()))
+
+
+# -- the signature
+
+
+def symbol_specs(graph: Graph) -> tuple[SymbolSpec, ...]:
+    """The graph's symbols with the input axes that bind them."""
+    specs: list[SymbolSpec] = []
+    for s in graph.symbols.values():
+        bound: tuple[int, int] | None = None
+        for i, value in enumerate(graph.inputs):
+            for axis, dim in enumerate(value.type.shape):
+                if bound is None and isinstance(dim, Expr) and dim.symbol == s:
+                    bound = (i, axis)
+        specs.append(SymbolSpec(s.name, s.min, s.max, s.multiple_of, s.typical, bound))
+    return tuple(specs)
+
+
+def tensor_specs(
+    graph: Graph, weights: Weights
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs, with defaults among the weights, and outputs."""
+    inputs = [
+        TensorSpec(
+            v.name,
+            v.type.dtype.long_name,
+            _shape(v.type.shape),
+            None if (default := graph.input_defaults.get(v.name)) is None
+            else weights.add_literal(default, f"default of {v.name}"),
+        )  # fmt: skip
+        for v in graph.inputs
+    ]
+    outputs = [
+        TensorSpec(name, v.type.dtype.long_name, _shape(v.type.shape))
+        for name, v in zip(graph.output_names, graph.outputs, strict=True)
+    ]
+    if len({t.name for t in outputs}) != len(outputs):
+        raise CompileError(f"graph {graph.name}: two outputs have one name")
+    return tuple(inputs), tuple(outputs)
+
+
+def _shape(shape: Sequence[Dim]) -> tuple[object, ...]:
+    return tuple(map(dims.to_json, shape))
+
+
+def constraint_specs(graph: Graph) -> tuple[ConstraintSpec, ...]:
+    """What a call must satisfy beyond the symbols' ranges."""
+    return tuple(
+        ConstraintSpec(dims.to_json(c.left), c.relation, dims.to_json(c.right), c.reason)
+        for c in graph.constraints
+    )

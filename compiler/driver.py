@@ -1,0 +1,188 @@
+"""From a graph to an artifact: the named stages, in order, each a function of plain data.
+
+    optimise -> emit -> assemble -> build -> package
+
+`optimise` rewrites the graph; `emit_graph` makes kernels and launches; `assemble` decides where
+values lie; kernels are built for every arch of the target; the parts become an `Artifact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphwright import __version__
+from graphwright.compiler.assemble import (
+    Assembly,
+    Weights,
+    assemble,
+    constraint_specs,
+    packed_arguments,
+    precision_of,
+    symbol_specs,
+    tensor_specs,
+)
+from graphwright.compiler.codegen.build import SourceKernel, build_libraries
+from graphwright.compiler.codegen.cache import default_cache_dir
+from graphwright.compiler.codegen.emit import emit_graph
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.package import Artifact
+from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.ir.printer import print_graph
+from graphwright.compiler.options import CompileOptions
+from graphwright.compiler.passes.base import Listener, Pipeline, PipelineRun
+from graphwright.compiler.passes.pipelines import default_pipeline
+from graphwright.compiler.passes.views import view_of
+from graphwright.compiler.target import Target
+from graphwright.runtime.manifest import Kernel, Manifest, Variant
+
+
+def compile_graph(
+    graph: Graph,
+    target: Target,
+    options: CompileOptions,
+    *,
+    listeners: Sequence[Listener] = (),
+) -> Artifact:
+    """The artifact of a graph, which is rewritten in place to its final form.
+
+    Raises UnsupportedError listing every op without a kernel, CompileError when a stage fails.
+    """
+    optimise(graph, target, options, listeners=listeners)
+    steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
+    assembly = assemble(graph, steps)
+    weights = Weights()
+    for value in assembly.storage.weights:
+        weights.add_constant(value)
+    inputs, outputs = tensor_specs(graph, weights)
+    files: dict[str, bytes] = {}
+    build = _build_cuda if target.kind == "cuda" else _build_cpu
+    variants = build(assembly, weights, files, target, options)
+    manifest = Manifest(
+        producer=f"graphwright {__version__}",
+        symbols=symbol_specs(graph),
+        inputs=inputs,
+        outputs=outputs,
+        constraints=constraint_specs(graph),
+        weights=(),
+        variants=tuple(variants),
+        metadata=dict(graph.metadata),
+    )
+    return Artifact(manifest, weights.data, files, print_graph(graph, origins=True))
+
+
+def optimise(
+    graph: Graph,
+    target: Target,
+    options: CompileOptions,
+    *,
+    listeners: Sequence[Listener] = (),
+) -> PipelineRun:
+    """Runs the passes that the options ask for, in place."""
+    text = options.passes if options.passes is not None else default_pipeline(target, options.opt)
+    return Pipeline.parse(text).run(
+        graph,
+        target,
+        listeners=listeners,
+        verify=options.check_passes != "off",
+        stop_after=options.stop_after,
+        disabled=options.disable_passes,
+        max_rewrites=options.max_rewrites,
+    )
+
+
+def _launched(assembly: Assembly) -> list[EmittedLaunch]:
+    """One launch of each kernel, by kernel name."""
+    first: dict[str, EmittedLaunch] = {}
+    for step in assembly.steps:
+        if isinstance(step, EmittedLaunch):
+            first.setdefault(step.kernel.name, step)
+    return [first[name] for name in sorted(first)]
+
+
+def _cache(options: CompileOptions) -> Path | None:
+    return (options.cache_dir or default_cache_dir()) if options.cache else None
+
+
+def _build_cpu(
+    assembly: Assembly,
+    weights: Weights,
+    files: dict[str, bytes],
+    target: Target,
+    options: CompileOptions,
+) -> list[Variant]:
+    """One shared object per ISA level; weights are packed for the level's vectors."""
+    from graphwright.compiler.codegen.cpp.pack import pack, packed_form
+
+    launched = _launched(assembly)
+    libraries = build_libraries(
+        [SourceKernel(s.kernel.name, s.kernel.source, s.includes) for s in launched],
+        target.arches,
+        jobs=options.effective_jobs,
+        cache_dir=_cache(options),
+    )
+    table: list[Kernel] = []
+    for step in launched:
+        path = f"kernels/{step.kernel.name}.cpp"
+        head = "".join(f'#include "{header}"\n' for header in step.includes)
+        files[path] = f"{head}\n{step.kernel.source}".encode()
+        table.append(Kernel(step.kernel.name, path, step.kernel.summary))
+    index = {k.name: i for i, k in enumerate(table)}
+    precision = precision_of(assembly.graph)
+    variants: list[Variant] = []
+    for level in target.arches:
+        files[f"kernels/{level}.so"] = libraries[level]
+        chosen = weights.for_variant()
+        for packed in packed_arguments(assembly.steps):
+            chosen.add_packed(packed, packed_form(level), lambda p, level=level: pack(p, level))
+        variants.append(
+            Variant(
+                target=f"cpu:{level}",
+                library=f"kernels/{level}.so",
+                kernels=tuple(table),
+                launches=assembly.launches(index, chosen),
+                plan=assembly.plan,
+                needs=(level,),
+                precision=precision,
+            )
+        )
+    return variants
+
+
+def _build_cuda(
+    assembly: Assembly,
+    weights: Weights,
+    files: dict[str, bytes],
+    target: Target,
+    options: CompileOptions,
+) -> list[Variant]:
+    """One cubin a kernel and arch."""
+    import tempfile
+
+    from graphwright.compiler.codegen.triton.build import TritonKernel, build
+
+    launched = _launched(assembly)
+    index = {s.kernel.name: i for i, s in enumerate(launched)}
+    precision = precision_of(assembly.graph)
+    variants: list[Variant] = []
+    with tempfile.TemporaryDirectory(prefix="graphwright-") as scratch:
+        cache = _cache(options) or Path(scratch)
+        for arch in target.arches:
+            table: list[Kernel] = []
+            for step in launched:
+                assert isinstance(step.kernel, TritonKernel)
+                cubin = build(step.kernel, arch, cache)
+                files[cubin.kernel.binary] = cubin.image
+                files[cubin.kernel.source] = step.kernel.source.encode()
+                table.append(cubin.kernel)
+            variants.append(
+                Variant(
+                    target=f"cuda:{arch}",
+                    library="",
+                    kernels=tuple(table),
+                    launches=assembly.launches(index, weights),
+                    plan=assembly.plan,
+                    precision=precision,
+                )
+            )
+    return variants

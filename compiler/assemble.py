@@ -40,6 +40,8 @@ from graphwright.runtime.manifest import (
     WeightSpec,
 )
 
+LARGEST = 2**63 - 1  # an undeclared dim's largest binding overflows what a manifest may say
+
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
@@ -67,8 +69,8 @@ class Assembly:
         return Plan(
             tuple(buffers),
             self.memory.alignment,
-            dict(self.memory.lower_bounds),
-            dict(self.memory.sizes),
+            {n: min(b, LARGEST) for n, b in self.memory.lower_bounds.items()},
+            {n: min(b, LARGEST) for n, b in self.memory.sizes.items()},
         )
 
     def launches(self, kernels: Mapping[str, int], weights: Weights) -> tuple[Launch, ...]:
@@ -182,9 +184,7 @@ class Weights:
         recipe = _recipe_text(value.op)
         self.of_constant[value] = self._add(key, literal.dtype.long_name, shape, recipe, load)
 
-    def add_packed(
-        self, packed: Packed, form: str, pack: Callable[[Packed], np.ndarray]
-    ) -> None:
+    def add_packed(self, packed: Packed, form: str, pack: Callable[[Packed], np.ndarray]) -> None:
         """A weight in a packed form, as `pack` makes it."""
         if packed in self.of_packed:
             return
@@ -270,16 +270,11 @@ def tensor_specs(
     graph: Graph, weights: Weights
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs, with defaults among the weights, and outputs."""
-    inputs = [
-        TensorSpec(
-            v.name,
-            v.type.dtype.long_name,
-            _shape(v.type.shape),
-            None if (default := graph.input_defaults.get(v.name)) is None
-            else weights.add_literal(default, f"default of {v.name}"),
-        )  # fmt: skip
-        for v in graph.inputs
-    ]
+    inputs: list[TensorSpec] = []
+    for v in graph.inputs:
+        default = graph.input_defaults.get(v.name)
+        index = None if default is None else weights.add_literal(default, f"default of {v.name}")
+        inputs.append(TensorSpec(v.name, v.type.dtype.long_name, _shape(v.type.shape), index))
     outputs = [
         TensorSpec(name, v.type.dtype.long_name, _shape(v.type.shape))
         for name, v in zip(graph.output_names, graph.outputs, strict=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphwright import __version__
 from graphwright.compiler.assemble import (
     Assembly,
     Weights,
@@ -35,6 +34,7 @@ from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 from graphwright.runtime.manifest import Kernel, Manifest, Variant
+from graphwright.version import VERSION
 
 
 def compile_graph(
@@ -59,7 +59,7 @@ def compile_graph(
     build = _build_cuda if target.kind == "cuda" else _build_cpu
     variants = build(assembly, weights, files, target, options)
     manifest = Manifest(
-        producer=f"graphwright {__version__}",
+        producer=f"graphwright {VERSION}",
         symbols=symbol_specs(graph),
         inputs=inputs,
         outputs=outputs,

@@ -25,6 +25,7 @@ from graphwright.errors import (
     ResourceError,
     UnsupportedError,
 )
+from graphwright.version import VERSION
 
 if TYPE_CHECKING:
     from graphwright.compilation import CheckReport, check, compile
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from graphwright.runtime import CompiledModel, load
     from graphwright.runtime.manifest import TensorSpec
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "ArtifactError",

@@ -18,7 +18,7 @@ ARCHIVE = "graphwright.runtime.archive"  # the container, beside the manifest: o
 STANDARD = ("numpy", "ml_dtypes")
 COMPILER = [
     "graphwright.compiler." + p
-    for p in ("ir", "passes", "codegen", "target", "options", "driver", "trace", "tune")
+    for p in ("ir", "passes", "codegen", "target", "options", "assemble", "driver", "trace", "tune")
 ]
 
 # folder or file: (what of ours it may import, which other packages it may import)
@@ -34,7 +34,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/report.py": ([IR, MANIFEST, "graphwright.runtime.weights"], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
-    "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.runtime"], STANDARD),
+    "compiler/assemble.py": (
+        ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, ERRORS, MANIFEST],
+        STANDARD,
+    ),
+    "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
     "runtime": (["graphwright.runtime", ERRORS, FILES], (*STANDARD, "cuda", "torch")),
     "frontends/onnx": (

@@ -45,3 +45,10 @@ def pack(packed: Packed, level: str) -> Array:
         level = resolved_level(find_toolchain(), level)
     function = PACKINGS[packed.packing]
     return function(packed.source.array(), panel_shape(level), **dict(packed.parameters))
+
+
+def packed_form(level: str) -> str:
+    """The form that packed weights of an ISA level have; equal forms are stored once."""
+    if level == "native":
+        level = resolved_level(find_toolchain(), level)
+    return str(panel_shape(level))

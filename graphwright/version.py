@@ -1,0 +1,3 @@
+"""The version, importable by every package."""
+
+VERSION = "0.1.0"

@@ -6,7 +6,7 @@ hidden].  Results: y [time, directions, batch, hidden] and the last states.
 
 `direction` is forward, reverse or bidirectional (forward first).  `activations` has one entry a
 function, or one a function a direction: a name of `ACTIVATIONS`, parameters after colons
-("leaky_relu:0.1"); see `parse_activation`.  `clip` limits what enters activations to [-clip, clip]; None does not.
+("leaky_relu:0.1"); see `parse_activation`.  `clip` limits the sums that enter activations to [-clip, clip]; None does not.
 `lengths` (integers, [batch]) end sequences early: later elements of y are 0, the last state is that
 of the last element, and the reverse direction starts there.
 """
@@ -76,14 +76,18 @@ def parse_activation(text: str) -> tuple[str, tuple[float, ...]]:
     return name, values + defaults[len(values) :]
 
 
-def _activations(texts: Sequence[str], clip: float | None) -> list[Callable[..., np.ndarray]]:
-    def make(text: str) -> Callable[..., np.ndarray]:
+def _activations(
+    texts: Sequence[str], clip: float | None, count: int
+) -> list[Callable[..., np.ndarray]]:
+    """The functions; of `count` a direction, a third one (of the cell state) is not clipped."""
+
+    def make(index: int, text: str) -> Callable[..., np.ndarray]:
         name, parameters = parse_activation(text)
         function = ACTIVATIONS[name][0]
-        limit = np.inf if clip is None else clip
+        limit = np.inf if clip is None or index % count == 2 else clip
         return lambda x: function(np.clip(x, -limit, limit), *parameters)
 
-    return [make(t) for t in texts]
+    return [make(i, t) for i, t in enumerate(texts)]
 
 
 def directions_of(direction: str) -> tuple[bool, ...]:
@@ -164,7 +168,7 @@ class _Recurrent(OpDef):
         time, batch = x.shape[:2]
         lengths = arrays[after] if len(arrays) > after else np.full(batch, time)
         extra = [accumulate(a, context) for a in arrays[after + 1 :]]
-        functions = _activations(attributes["activations"], attributes["clip"])
+        functions = _activations(attributes["activations"], attributes["clip"], self.functions)
         runs: list[tuple[np.ndarray, tuple[np.ndarray, ...]]] = []
         for d, backwards in enumerate(directions_of(attributes["direction"])):
             first = d * self.functions % len(functions)
@@ -258,7 +262,7 @@ class Lstm(_Recurrent):
     """Gates i, o, f, c: c' = f * c + i * g(...), h' = o * h(c'); i, f, o by the first activation.
 
     `peepholes` [directions, 3 * hidden] (of i, o, f) add p * c to i and f, and p * c' to o.
-    `input_forget` couples f = 1 - i.
+    `input_forget` couples f = 1 - i.  `clip` limits the gates' sums, not c', as ONNX Runtime does.
     """
 
     name = "lstm"

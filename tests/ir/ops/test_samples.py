@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import pytest
 from samples import Sample, graph_of, samples
 
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.ir.printer import print_graph
 
 ALL = list(samples())
 BODIES = ("fused", "if", "constant")  # tested with the graph text, not alone
@@ -32,6 +35,32 @@ def test_reference_has_the_inferred_types(sample: Sample) -> None:
     dynamic = graph_of(sample, dynamic=True)
     for a, b in zip(plain, evaluate(dynamic, sample.arrays), strict=True):
         same(a, b)
+
+
+@pytest.mark.parametrize("sample", ALL, ids=str)
+def test_wider_calculation_agrees(sample: Sample) -> None:
+    graph = graph_of(sample)
+    narrow, wide = (
+        evaluate(graph, sample.arrays),
+        evaluate(graph, sample.arrays, compute=np.float64),
+    )
+    for a, b, value in zip(narrow, wide, graph.outputs, strict=True):
+        if not value.type.dtype.is_float:
+            np.testing.assert_array_equal(a, b)
+            continue
+        assert b.dtype == np.float64
+        a, step = a.astype(np.float64), float(ml_dtypes.finfo(a.dtype).eps)
+        largest = float(ml_dtypes.finfo(value.type.dtype.numpy).max)
+        fits = ~(np.abs(b) > largest)  # beyond it the narrow result is infinite
+        tiny = float(ml_dtypes.finfo(value.type.dtype.numpy).smallest_normal)
+        np.testing.assert_allclose(a[fits], b[fits], rtol=4 * step, atol=max(tiny, 1e-30))
+
+
+@pytest.mark.parametrize("sample", ALL, ids=str)
+def test_text_goes_round(sample: Sample) -> None:
+    for dynamic in (False, True):
+        text = print_graph(graph_of(sample, dynamic=dynamic))
+        assert print_graph(parse_graph(text, registry=REGISTRY)) == text
 
 
 def test_every_op_has_samples_with_distinct_names() -> None:

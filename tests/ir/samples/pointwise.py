@@ -99,6 +99,9 @@ def _integers(op: Pointwise, attributes: dict[str, Any], tag: str) -> Iterator[S
         else:
             arrays = (x,)
         yield Sample(op.name, arrays, attributes, name)
+        if op.name.startswith("shift"):
+            counts = np.arange(x.dtype.itemsize * 8).astype(dtype)
+            yield Sample(op.name, (x[:, None], counts), attributes, f"{name}_inside")
 
 
 def _bools(op: Pointwise) -> Iterator[Sample]:

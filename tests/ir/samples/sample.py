@@ -26,6 +26,9 @@ class Sample:
     name: str = ""
     static: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", tuple(np.asarray(a) for a in self.arrays))
+
     def __str__(self) -> str:
         return f"{self.op}-{self.name}" if self.name else self.op
 

@@ -83,6 +83,14 @@ def _as_op(
         bodies.append(body)
     if failed:
         raise Tainted
+    for index, (a, b) in enumerate(zip(bodies[0].outputs, bodies[1].outputs, strict=False)):
+        if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
+            fixable = node.importer.is_of_sizes(condition)
+            raise Refusal(
+                f"its branches yield {a.type} and {b.type} for output {index}, and which is taken "
+                f"depends on {'the sizes of inputs' if fixable else 'data'}",
+                "fix the dims with --shape" if fixable else "make the branches agree in rank",
+            )
     made = node.graph.create(
         "if", (condition, *captures.values()), {}, bodies=bodies, origins=(node.origin,)
     )

@@ -188,28 +188,36 @@ def _slice_range(node: Node, extent: Dim, start: Dim, end: Dim, step: int) -> tu
     if step > 0:
         first = _clamped(node, extent, start, 0, extent)
         last = _clamped(node, extent, end, 0, extent)
-        span = dims.maximum(last - first, 0)
+        span = last - first
     else:
         first = _clamped(node, extent, start, 0, extent - 1)
         last = _clamped(node, extent, end, -1, extent - 1)
-        span = dims.maximum(first - last, 0)
+        span = first - last
+    # An extent is never negative, even where its formula could be.
+    span = span if span in (extent, 0) else node.larger(span, 0)
     return first, dims.ceildiv(span, abs(step))
 
 
+# Exporters write large numbers for "to the end": no extent reaches them.
 _UNBOUNDED = 1 << 24
 
 
 def _clamped(node: Node, extent: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
-    from_end = _is_negative(node, bound)
-    place = bound + extent if from_end else bound
+    """Where a bound falls: counted from the end when negative, then limited to [low, high]."""
+    reason = f"Slice {node.origin}: "
+    place = bound + extent if _is_negative(node, bound) else bound
+    if place in (low, high):
+        return place
     if bound == -1 and high == extent:  # up to the last one: an extent is hardly ever 0
-        node.require(extent, ">=", 1, f"Slice {node.origin}: the sliced axis is not empty")
+        node.require(extent, ">=", 1, reason + "the sliced axis is not empty")
         return place
     if isinstance(place, int) and place >= _UNBOUNDED and not dims.prove(place, ">=", high):
-        # Exporters write large numbers for "to the end": no extent reaches them.
-        node.require(high, "<=", place, f"Slice {node.origin}: the axis ends before the bound")
+        node.require(high, "<=", place, reason + "the axis ends before the bound")
         return high
-    return place if place == high else dims.minimum(dims.maximum(place, low), high)
+    if isinstance(extent, int) and isinstance(place, Expr) and not node.certain(high, place):
+        # The first rows of a table, as of position embeddings: it has to be long enough.
+        node.require(place, "<=", high, reason + "the bound lies inside the axis")
+    return node.smaller(node.larger(place, low), high)
 
 
 def _is_negative(node: Node, bound: Dim) -> bool:

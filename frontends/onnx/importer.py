@@ -174,18 +174,14 @@ class Importer:
 
     def default_under(self, value: Value) -> str:
         """The name of an overridable initializer that the value is computed from, or ""."""
-        stack, seen = [value], {value}
-        while stack and len(seen) < 10_000:
-            top = stack.pop()
-            if top.op is None:
-                if top.name in self.defaults and top.graph is value.graph:
-                    return top.name
-                continue
-            for operand in top.op.operands:
-                if operand not in seen:
-                    seen.add(operand)
-                    stack.append(operand)
+        for source in _inputs_under(value):
+            if source.name in self.defaults:
+                return source.name
         return ""
+
+    def is_of_sizes(self, value: Value) -> bool:
+        """Whether a value is computed from sizes and constants alone."""
+        return not _inputs_under(value)
 
     def as_sizes(self, value: Value) -> Value:
         """A small integer tensor of symbolic sizes as one `from_dims`, not as the ops that led there."""
@@ -211,6 +207,21 @@ class Importer:
                     ).result
             self._sizes[value] = made
         return self._sizes[value]
+
+
+def _inputs_under(value: Value) -> list[Value]:
+    """The graph inputs that a value is computed from."""
+    stack, seen, found = [value], {value}, []
+    while stack:
+        top = stack.pop()
+        if top.op is None:
+            found.append(top)
+            continue
+        for operand in top.op.operands:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return found
 
 
 def sweep(graph: Graph) -> None:

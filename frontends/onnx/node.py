@@ -201,6 +201,31 @@ class Node:
         inference.require(left, relation, right, reason)
         self._constrain(inference.constraints)
 
+    def certain(self, left: Dim, right: Dim) -> bool:
+        """Whether left >= right holds for all sizes that calls may have.
+
+        Either provable, or implied by a constraint that is checked at each call anyway.
+        """
+        if (known := dims.prove(left, ">=", right)) is not None:
+            return known
+        for c in self.graph.constraints:
+            if c.relation in (">=", ">"):
+                spare = (left - right) - (c.left - c.right)
+            elif c.relation in ("<=", "<"):
+                spare = (left - right) - (c.right - c.left)
+            else:
+                continue
+            if dims.prove(spare, ">=", 0):
+                return True
+        return False
+
+    def larger(self, a: Dim, b: Dim) -> Dim:
+        """max(a, b), simplified by what is certain."""
+        return a if self.certain(a, b) else b if self.certain(b, a) else dims.maximum(a, b)
+
+    def smaller(self, a: Dim, b: Dim) -> Dim:
+        return b if self.certain(a, b) else a if self.certain(b, a) else dims.minimum(a, b)
+
     def broadcast(self, a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
         inference = Inference()
         out = inference.broadcast_shapes([tuple(a), tuple(b)], f"{self.type} {self.origin}")

@@ -64,7 +64,10 @@ class Device:
 
     def __init__(self, index: int = 0) -> None:
         d = self.driver = _driver()
-        check("cuInit", d.cuInit(0))
+        try:
+            check("cuInit", d.cuInit(0))
+        except RuntimeError as e:  # the bindings cannot find the driver's library
+            raise ArtifactError(f"this machine has no NVIDIA driver: {e}") from e
         count = check("cuDeviceGetCount", d.cuDeviceGetCount())
         if index >= count:
             raise ArtifactError(f"device cuda:{index} does not exist; this machine has {count}")

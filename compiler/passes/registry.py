@@ -17,6 +17,7 @@ NAMES: tuple[str, ...] = (
     "propagate-layout",
     "fuse",
     "separate-outputs",
+    "order",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.fuse_build import build_region, merge_equal
@@ -69,11 +69,14 @@ class Fuse:
             if not rw.exhausted:
                 ops = list(graph.ops)
                 growth.grow_contractions(ops)
+                copy_cheap(graph, growth, least_users=2)
+                ops = list(graph.ops)
                 growth.grow_reductions(ops)
                 growth.grow_pointwise(ops)
+                growth.grow_sides(ops)
                 growth.join_siblings(ops)
                 growth.fold_operands(ops)
-                copy_cheap(graph, growth)
+                copy_cheap(graph, growth, least_users=1)
             for cluster in list(dict.fromkeys(clusters.of.values())):
                 self._peel(growth, cluster)
             merge_copies(graph, clusters)
@@ -100,7 +103,6 @@ class Fuse:
 
     def _build(self, rw: Rewriter, growth: Growth) -> tuple[int, int]:
         graph = rw.graph
-        forced = _copied_outputs(graph, growth)
         regions = views = 0
         for cluster in list(growth.clusters.ordered()):
             for op in cluster.ops:
@@ -108,7 +110,7 @@ class Fuse:
             last = cluster.ops[-1]
             if not is_fusable(last):
                 continue
-            if len(cluster.ops) == 1 and growth.is_view(last) and last.result not in forced:
+            if len(cluster.ops) == 1 and growth.is_view(last):
                 views += 1
                 continue
             with rw.step("form-region", last):
@@ -118,36 +120,6 @@ class Fuse:
                 build_region(rw, kept, region)
             regions += 1
         return regions, views
-
-
-def _copied_outputs(graph: Graph, growth: Growth) -> set[Value]:
-    """Outputs that are views of storage which is not theirs alone, and so must be copied.
-
-    An output may be a view only of the whole result of an op that is no other output's storage.
-    """
-
-    def root(value: Value) -> Value:
-        while (
-            value.op is not None
-            and len(getattr(growth.clusters.of.get(value.op), "ops", ())) == 1
-            and view_of(value.op) is not None
-        ):
-            value = value.op.operands[0]
-        return value
-
-    owners = {v for v in graph.outputs if root(v) is v}
-    forced: set[Value] = set()
-    for value in graph.outputs:
-        source = root(value)
-        if source is value or value in forced:
-            continue
-        own = source.op is not None and source.op.kind is not Kind.SOURCE
-        same = source.type.storage_bytes == value.type.storage_bytes
-        if own and same and source not in owners:
-            owners.add(source)
-        else:
-            forced.add(value)
-    return forced
 
 
 def top_level_kernels(graph: Graph) -> list[Op]:

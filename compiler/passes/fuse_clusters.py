@@ -124,11 +124,22 @@ class Clusters:
         return kept
 
     def copy_of(self, op: Op, twin: Op, cluster: Cluster) -> None:
-        """`twin`, a new copy of `op`, joins a cluster, at the place in order of `op`."""
+        """`twin`, a new copy of `op`, joins a cluster that uses `op`, at the place in order of `op`."""
         self.copies += 1
         self.position[twin] = self.position[op] + self.copies / 2**32
         self.of[twin] = cluster
         cluster.ops = sorted([*cluster.ops, twin], key=self.position.__getitem__)
+        for near in self.of[op].before:
+            self._link(near, cluster)
+
+    def discard(self, cluster: Cluster) -> None:
+        """Forgets a cluster that no other needs; its ops are about to be erased."""
+        for near in cluster.before:
+            del near.after[cluster]
+        for near in cluster.after:
+            del near.before[cluster]
+        for op in cluster.ops:
+            del self.of[op]
 
     def remove(self, op: Op) -> None:
         """Makes an op at the border of its cluster (nothing inside both feeds and uses it) single.

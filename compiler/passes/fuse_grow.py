@@ -132,10 +132,11 @@ class Growth:
         """Movement in front of contractions that their kernels can read through."""
         for op in ops:
             if op.kind is Kind.CONTRACTION and is_fusable(op):
-                for operand in op.operands:
-                    self._fold_operand(op, operand)
+                for index in range(len(op.operands)):
+                    self._fold_operand(op, index)
 
-    def _fold_operand(self, op: Op, operand: Value) -> None:
+    def _fold_operand(self, op: Op, index: int) -> None:
+        operand = op.operands[index]
         chain: list[Op] = []
         moving = 0
         at = operand
@@ -144,7 +145,7 @@ class Growth:
                 break
             start = at.op.operands[0]
             view = affine_view(operand, stop=lambda v, s=start: v is s)
-            if view is None or self.profit.refuse_operand(operand, view) is not None:
+            if view is None or self.profit.refuse_operand(op, index, view) is not None:
                 break
             chain.append(at.op)
             if not self.is_view(at.op):
@@ -153,6 +154,14 @@ class Growth:
         if moving:
             of = self.clusters.of
             self.attempt(of[op], [of[o] for o in chain[:moving]], "operand")
+
+    def grow_sides(self, ops: Sequence[Op]) -> None:
+        """What epilogues read besides results: masks, scales, moved residuals."""
+        for op in ops:
+            if op.kind is Kind.CONTRACTION and is_fusable(op):
+                self._grow_up(op, lambda o: o.kind is Kind.POINTWISE)
+            elif op.kind is Kind.REDUCTION and is_fusable(op):
+                self._grow_up(op)
 
     def grow_reductions(self, ops: Sequence[Op]) -> None:
         """Prologues and what works on reduced results; then elementwise phases over whole rows."""
@@ -222,14 +231,15 @@ class Growth:
                     break
                 tried.add(user)
 
-    def _grow_up(self, root: Op) -> None:
+    def _grow_up(self, root: Op, reads: Callable[[Op], bool] = is_fusable) -> None:
+        """Takes in producers of the operands of those ops of the cluster for which `reads` holds."""
         tried: set[Op] = set()
         progress = True
         while progress:
             progress = False
             cluster = self.clusters.of[root]
             inside = set(cluster.ops)
-            for op in reversed(cluster.ops):
+            for op in filter(reads, reversed(cluster.ops)):
                 for operand in op.operands:
                     if operand.op is None or operand.op in inside:
                         continue

@@ -103,31 +103,48 @@ def _copy(graph: Graph, op: Op, operands: Sequence[Value]) -> Op:
     return twin
 
 
-def copy_cheap(graph: Graph, growth: Growth) -> int:
+def copy_cheap(graph: Graph, growth: Growth, *, least_users: int) -> int:
     """Copies cheap regions into all their users where that pays; how many regions vanished."""
     clusters, count = growth.clusters, 0
     for cluster in reversed(list(clusters.ordered())):
         users = _consumers(clusters, cluster)
-        if not users or all(growth.is_view(op) for op in cluster.ops):
+        if len(users) < least_users or all(growth.is_view(op) for op in cluster.ops):
             continue
         for user in users:
             ops = growth.in_order(cluster.ops, user.ops)
+            if len(ops) > growth.max_ops or _feeds_contraction(cluster, user):
+                break
             if isinstance(describe_region(ops, outputs_of(user.ops)), str):
                 break
-            if len(ops) > growth.max_ops:
-                break
         else:
-            reason = growth.profit.refuse_recompute(cluster.ops, [u.ops for u in users])
+            regions = [u.ops for u in users]
+            stored: list[list[Sequence[Op]]] = [[cluster.ops, *regions]]
+            for i, user in enumerate(users):
+                ops = growth.in_order(cluster.ops, user.ops)
+                if not isinstance(describe_region(ops), str):
+                    stored.append([ops, *regions[:i], *regions[i + 1 :]])
+            reason = growth.profit.refuse_recompute(cluster.ops, regions, stored)
             if reason is not None:
                 growth.miss("copy", reason)
                 continue
             for user in users:
                 _copy_into(graph, clusters, cluster, user)
+            clusters.discard(cluster)
             for op in reversed(cluster.ops):
-                del clusters.of[op]
                 graph.erase(op)
             count += 1
     return count
+
+
+def _feeds_contraction(cluster: Cluster, user: Cluster) -> bool:
+    """Whether a contraction reads a result, directly or through movement: its views are chosen."""
+    made = {r for op in cluster.ops for r in op.results}
+    for op in user.ops:
+        if op.kind is Kind.CONTRACTION:
+            return any(v in made for v in op.operands)
+        if op.kind is Kind.MOVEMENT and any(v in made for v in op.operands):
+            made.update(op.results)
+    return False
 
 
 def _consumers(clusters: Clusters, cluster: Cluster) -> list[Cluster]:

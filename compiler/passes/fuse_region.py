@@ -79,12 +79,16 @@ def describe_region(ops: Sequence[Op], outputs: tuple[Value, ...] | None = None)
             return "outputs of several shapes"
         return Region("pointwise", None, outputs)
     (root,) = roots
-    above = _above(root, ops)
+    above, below = _above(root, ops), _below(root, ops)
     if root.kind is Kind.CONTRACTION:
         reason = _check_contraction(root, ops, above, outputs)
-        return reason or Region("contraction", root, outputs)
-    reason = _check_reduction(root, ops, above, outputs)
-    return reason or Region("reduction", root, outputs)
+        shapes = (root.results[0].type.shape,)
+    else:
+        reason = None
+        shapes = domain_shapes(root)
+    reason = reason or _check_epilogue(ops, below, shapes) or _check_outputs(below, shapes, outputs)
+    kind = "contraction" if root.kind is Kind.CONTRACTION else "reduction"
+    return reason or Region(kind, root, outputs)
 
 
 def _above(root: Op, ops: Sequence[Op]) -> set[Op]:
@@ -98,10 +102,18 @@ def _above(root: Op, ops: Sequence[Op]) -> set[Op]:
     return found
 
 
+def _below(root: Op, ops: Iterable[Op]) -> set[Op]:
+    """The ops that need the root's results, and the root."""
+    found = {root}
+    for op in ops:
+        if any(v.op in found for v in op.operands):
+            found.add(op)
+    return found
+
+
 def _check_contraction(
     root: Op, ops: Iterable[Op], above: set[Op], outputs: Iterable[Value]
 ) -> str | None:
-    shape = root.results[0].type.shape
     inside = set(ops)
     for op in above:
         if op.kind is not Kind.MOVEMENT:
@@ -111,45 +123,32 @@ def _check_contraction(
     for operand in root.operands:
         if operand.op in above and affine_view(operand, stop=lambda v: v.op not in inside) is None:
             return "a moved operand is no affine view"
-    final: set[Value] = set()  # movement after the root: nothing pointwise comes after it
-    for op in ops:
-        if op is root or op in above:
-            continue
-        if op.kind is Kind.MOVEMENT:
-            if op.name not in INVERTIBLE:
-                return f"{op.name} after a contraction has no inverse"
-            if op.operands[0].op not in inside:
-                return "movement of a side operand"
-            final.add(op.result)
-            continue
-        if any(v in final for v in op.operands):
-            return "pointwise after a contraction's final movement"
-        if op.result.type.shape != shape:
-            return "an epilogue of another shape than the contraction's"
     return None
 
 
-def _check_reduction(
-    root: Op, ops: Iterable[Op], above: set[Op], outputs: Iterable[Value]
-) -> str | None:
-    shapes = domain_shapes(root)
-    inside = set(ops)
+def _check_epilogue(ops: Iterable[Op], below: set[Op], shapes: Sequence[Shape]) -> str | None:
+    """Below the root: pointwise ops on its loops, then movement that can be undone, and no more."""
     final: set[Value] = set()
     for op in ops:
-        if op is root or op in above:
+        if op not in below or op.kind in (Kind.CONTRACTION, Kind.REDUCTION):
             continue
-        feeds_final = any(v in final for v in op.operands)
         if op.kind is Kind.MOVEMENT:
-            if op.name not in INVERTIBLE or op.operands[0].op not in inside:
-                return "only invertible movement of its results goes after a reduction"
+            if op.name not in INVERTIBLE:
+                return f"{op.name} of a result has no inverse"
             final.add(op.result)
-        elif feeds_final:
-            return "pointwise after a reduction's final movement"
+        elif any(v in final for v in op.operands):
+            return "pointwise after the final movement"
         elif op.result.type.shape not in shapes:
-            return "an epilogue of another shape than the reduction's"
+            return "an epilogue of another shape"
+    return None
+
+
+def _check_outputs(below: set[Op], shapes: Sequence[Shape], outputs: Iterable[Value]) -> str | None:
     for value in outputs:
-        if value not in final and value.type.shape not in shapes:
-            return "a prologue of another shape is needed elsewhere"
+        op = value.op
+        moved = op is not None and op in below and op.kind is Kind.MOVEMENT
+        if not moved and value.type.shape not in shapes:
+            return "what is needed elsewhere has another shape"
     return None
 
 

@@ -58,7 +58,7 @@ class _Lives:
     """Which op makes and which ops need each storage; sizes in bytes at typical values."""
 
     def __init__(self, graph: Graph) -> None:
-        self.ops = [op for op in graph.ops]
+        self.ops = list(graph.ops)
         self.position = {op: i for i, op in enumerate(self.ops)}
         self.bytes: dict[Value, int] = {}  # of storages that come and go
         self.readers: dict[Value, list[Op]] = {}

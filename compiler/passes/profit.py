@@ -15,7 +15,7 @@ from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.fuse_region import Region, is_single_constant, outputs_of
-from graphwright.compiler.passes.views import AffineView
+from graphwright.compiler.passes.views import AffineView, storage_of
 from graphwright.compiler.target import Target
 
 # Beyond this a row of a reduction has left the nearer caches when its second phase reads it again.
@@ -41,12 +41,20 @@ class Profit(Protocol):
         """Whether two regions (ops in order) cost less apart than as the one region `both`."""
         ...
 
-    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
-        """Whether a contraction had better not read its operand through this view."""
+    def refuse_operand(self, op: Op, index: int, view: AffineView) -> str | None:
+        """Whether a contraction had better not read its operand `index` through this view."""
         ...
 
-    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
-        """Whether ops cost less computed once and stored than again in each of several regions."""
+    def refuse_recompute(
+        self,
+        cheap: Sequence[Op],
+        users: Sequence[Sequence[Op]],
+        stored: Sequence[Sequence[Sequence[Op]]],
+    ) -> str | None:
+        """Whether ops cost less computed once than again in each region that uses them.
+
+        `stored`: ways to compute them once, each as the regions that there would be.
+        """
         ...
 
 
@@ -164,17 +172,25 @@ class Roofline:
     def _feeds(op: Op, root: Op) -> bool:
         return any(v.op is op for v in root.operands)
 
-    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
-        order = [a for a in order_of(operand.type.layout, operand.type.rank)
-                 if operand.type.shape[a] != 1]  # fmt: skip
+    def refuse_operand(self, op: Op, index: int, view: AffineView) -> str | None:
+        """A kernel with packed weights reads its other operand along the innermost axis."""
+        if index > 0 or (op.name not in self.target.channels_innermost and not _has_weights(op)):
+            return None
+        type = op.operands[index].type
+        order = [a for a in order_of(type.layout, type.rank) if type.shape[a] != 1]
         if order and view.strides[order[-1]] != 1:
             return "the innermost axis of a contraction's operand would be strided"
         return None
 
-    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
-        stored = self.seconds(cheap) + sum(map(self.seconds, users))
+    def refuse_recompute(
+        self,
+        cheap: Sequence[Op],
+        users: Sequence[Sequence[Op]],
+        stored: Sequence[Sequence[Sequence[Op]]],
+    ) -> str | None:
+        once = min(sum(map(self.seconds, regions)) for regions in stored)
         again = sum(self._seconds_with(cheap, ops) for ops in users)
-        return None if again < stored else "computing again costs more than storing"
+        return None if again < once else "computing again costs more than storing"
 
     def _seconds_with(self, cheap: Sequence[Op], ops: Sequence[Op]) -> float:
         """A region that computes `cheap` for itself."""
@@ -194,9 +210,15 @@ class Roofline:
         return self.target.launch_seconds + moved / self.target.bandwidth + work / self.target.flops
 
 
+def _has_weights(op: Op) -> bool:
+    """Whether the second operand is known at compile time."""
+    source = storage_of(op.operands[1])[0].op
+    return source is not None and source.name == "constant"
+
+
 def operations_per_element(op: Op) -> int:
-    """Rough: functions that exist for floats only are polynomials of some twenty operations."""
-    return 20 if getattr(op.definition, "accepts", "") == "float" else 1
+    """Rough: functions that exist for floats only cost as much as some fifty operations."""
+    return 50 if getattr(op.definition, "accepts", "") == "float" else 1
 
 
 class Always:
@@ -207,10 +229,15 @@ class Always:
     ) -> str | None:
         return None
 
-    def refuse_operand(self, operand: Value, view: AffineView) -> str | None:
+    def refuse_operand(self, op: Op, index: int, view: AffineView) -> str | None:
         return None
 
-    def refuse_recompute(self, cheap: Sequence[Op], users: Sequence[Sequence[Op]]) -> str | None:
+    def refuse_recompute(
+        self,
+        cheap: Sequence[Op],
+        users: Sequence[Sequence[Op]],
+        stored: Sequence[Sequence[Sequence[Op]]],
+    ) -> str | None:
         return "not asked for"
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.layout import Layout, canonical, order_of
+from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Effect, Kind
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.layout_orders import (
@@ -272,12 +275,15 @@ class _Plan:
                 with rw.step("insert-relayout", value.op):
                     outputs[i] = relayout(value, row_major(value.type.rank), None)
                     self.graph.set_outputs(outputs, self.graph.output_names)
-        self._lay_constants()
+        self._lay_constants(rw)
         real = [op for op in made if view_of(op) is None]
         return len(real), int(sum(self.bytes(op.result) for op in real))
 
-    def _lay_constants(self) -> None:
-        """Constants that pointwise ops alone use lie as those ops run, where the users agree."""
+    def _lay_constants(self, rw: Rewriter) -> None:
+        """Constants that pointwise ops alone use lie as those ops run, where the users agree.
+
+        The constant itself is stored with its axes permuted; a transpose, a view, restores them.
+        """
         for op in self.ops:
             if op.name != "constant" or op.is_erased:
                 continue
@@ -286,16 +292,40 @@ class _Plan:
                 continue
             orders: set[Order | None] = set()
             for user in value.users:
-                if user.kind is not Kind.POINTWISE:
-                    orders.add(None)
-                    continue
-                index = user.operands.index(value)
-                wanted = order_of(user.result.type.layout, user.result.type.rank)
-                orders.add(backward(user, index, wanted))
-            if len(orders) == 1:
-                (lying,) = orders
-                if lying is not None:
-                    value.type = with_order(value.type, complete(lying, value.type.shape, ()))
+                lying: Order | None = None
+                if user.kind is Kind.POINTWISE:
+                    result = user.result.type
+                    wanted = order_of(result.layout, result.rank)
+                    lying = backward(user, user.operands.index(value), wanted)
+                orders.add(lying)
+            if len(orders) != 1:
+                continue
+            lying = orders.pop()
+            shape = value.type.shape
+            if lying is None or lying == core(row_major(len(shape)), shape):
+                continue
+            self._store_permuted(rw, op, complete(lying, shape, ()))
+
+    @staticmethod
+    def _store_permuted(rw: Rewriter, op: Op, order: Order) -> None:
+        value, literal = op.result, op.attributes["value"]
+
+        def load() -> np.ndarray:
+            return np.ascontiguousarray(literal.array().transpose(order))
+
+        with rw.step("store-permuted", op):
+            shape = tuple(literal.shape[axis] for axis in order)
+            source = op.attributes["recipe"] or literal
+            stored = rw.constant(
+                Literal.lazy(load, literal.dtype, shape),
+                Recipe("transpose", (("permutation", order),), (source,)),
+            )
+            back = tuple(order.index(axis) for axis in range(len(order)))
+            moved = rw.value("transpose", stored, permutation=back)
+            moved.type = with_order(moved.type, order)
+            moved.name, moved.equals = value.name, value.equals
+            rw.graph.replace_uses(value, moved)
+            rw.erase(op)
 
 
 def _agree(a: Order, b: Order) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from graphwright.compiler.cli.console import Console, table, write_json
 from graphwright.compiler.cli.inputs import make_feed
-from graphwright.compiler.cli.open import is_artifact, open_model, wanted_inputs
+from graphwright.compiler.cli.open import check_shapes, is_artifact, open_model, wanted_inputs
 from graphwright.compiler.cli.parameters import Duration, Percentiles, common, compile_parameters
 from graphwright.compiler.options import CompileOptions
 from graphwright.errors import InputError
@@ -53,9 +53,15 @@ def command(
     blocks, with a pause before each, so that the threads of one do not slow the other.
     """
     threads = options.threads
-    model = open_model(path, options, console)
-    wanted = wanted_inputs(model.manifest, options.shapes)
-    feed = make_feed(wanted, literals=literals, archive=archive, random=True, seed=seed)
+    model, shapes_left = open_model(path, options, console)
+    feed = make_feed(
+        lambda known: wanted_inputs(model.manifest, shapes_left, known),
+        literals=literals,
+        archive=archive,
+        random=True,
+        seed=seed,
+    )
+    check_shapes(model.manifest, shapes_left, feed)
     runs: dict[str, Callable[[], Any]] = {path.name: lambda: model.run(feed)}
     if baseline:
         name, run = open_baseline(baseline, path, feed, threads)
@@ -79,19 +85,15 @@ def command(
         f"{model.variant.target}; {threads or 'all allowed'} threads; copies of outputs included"
     )
     if json_to != "-":
-        columns = [
-            "",
-            *(f">p{p:g} ms" for p in percentile),
-            ">mean ms",
-            ">min ms",
-            ">runs/s",
-            ">runs",
-        ]
+        fast = min(r["median_ms"] for r in results.values()) < 0.1
+        unit, scale = ("us", 1e3) if fast else ("ms", 1.0)
+        columns = ["", *(f">p{p:g} {unit}" for p in percentile)]
+        columns += [f">mean {unit}", f">min {unit}", ">runs/s", ">runs"]
+        keys = [*(f"p{p:g}_ms" for p in percentile), "mean_ms", "min_ms"]
         rows: list[list[object]] = [
-            [name, *(f"{r[f'p{p:g}_ms']:.3f}" for p in percentile), f"{r['mean_ms']:.3f}",
-             f"{r['min_ms']:.3f}", f"{r['runs_per_second']:.1f}", r["runs"]]
+            [name, *(f"{r[k] * scale:.3f}" for k in keys), f"{r['runs_per_second']:.1f}", r["runs"]]
             for name, r in results.items()
-        ]  # fmt: skip
+        ]
         console.show(table(columns, rows))
         if len(results) == 2:
             console.show(f"{path.name} is {speedup(results):.2f}x as fast")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,16 @@ KNOWN_DTYPES = {name: d.numpy for name, d in DTYPES.items()} | {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An input that a model wants: shape entries are sizes, or None where `symbols` does not say."""
+    """An input that a model wants.  `shape`: sizes to use where nothing else is said."""
 
     name: str
     dtype: np.dtype
-    shape: tuple[int | None, ...]
+    shape: tuple[int, ...]
     text: str  # the shape for messages: 1x3xHxW
-
-    @property
-    def is_static(self) -> bool:
-        return None not in self.shape
 
 
 def make_feed(
-    wanted: Sequence[Wanted],
+    wanted_for: Callable[[Mapping[str, Sequence[int]]], Sequence[Wanted]],
     *,
     literals: Iterable[str] = (),
     archive: Path | None = None,
@@ -47,29 +43,34 @@ def make_feed(
 ) -> dict[str, np.ndarray]:
     """{input: array}.  Raises InputError for what cannot be read or does not name an input.
 
-    `literals`: `x=@file.npy`, `x=1x3xf32=0`, `x=1x3=random`, `x=1,2,3`.  `random` fills the
-    inputs that nothing else gives, in the shapes of `wanted`.
+    `wanted_for(shapes of inputs so far)` says what the model wants: sizes that one input settles
+    reach the others.  `literals`: `x=@file.npy`, `x=1x3xf32=0`, `x=1x3=random`, `x=1,2,3`.
+    `random` fills the inputs that nothing else gives.
     """
-    by_name = {w.name: w for w in wanted}
+    wanted = {w.name: w for w in wanted_for({})}
     feed: dict[str, np.ndarray] = read_archive(archive) if archive is not None else {}
     for name in feed:
-        if name not in by_name:
-            raise InputError(f"{archive}: {_unknown(name, by_name)}")
+        if name not in wanted:
+            raise InputError(f"{archive}: {_unknown(name, wanted)}")
+    values: dict[str, str] = {}
     for text in literals:
-        name = _name_of(text, by_name)
-        if name in feed:
+        name = _name_of(text, wanted)
+        if name in feed or name in values:
             raise InputError(f"input {name!r} is given twice")
-        feed[name] = parse_value(text[len(name) + 1 :], by_name[name], seed)
-    missing = [w for w in wanted if w.name not in feed]
+        values[name] = text[len(name) + 1 :]
+    missing = [w for w in wanted.values() if w.name not in feed and w.name not in values]
     if missing and not random:
         raise InputError(_ask_for(missing))
-    for w in missing:
-        if not w.is_static:
-            raise InputError(
-                f"input {w.name!r} is {w.text}: say its size with --shape {w.name}:{w.text}"
-            )
-        feed[w.name] = random_array(w.dtype, tuple(d or 0 for d in w.shape), seed, w.name)
-    return {w.name: feed[w.name] for w in wanted}
+    values |= {w.name: "random" for w in missing}
+    # Values that say their own shape come first: the others follow it.
+    for name in sorted(values, key=lambda n: not _has_shape(values[n])):
+        now = {w.name: w for w in wanted_for({n: v.shape for n, v in feed.items()})}
+        feed[name] = parse_value(values[name], now[name], seed)
+    return {name: feed[name] for name in wanted}
+
+
+def _has_shape(text: str) -> bool:
+    return text.startswith("@") or (text[:1].isdigit() and ("=" in text or "," in text))
 
 
 def _ask_for(missing: Sequence[Wanted]) -> str:
@@ -116,7 +117,7 @@ def parse_value(text: str, wanted: Wanted, seed: int) -> np.ndarray:
             dtype = KNOWN_DTYPES[found["dtype"]]
         dims = tuple(int(d) for d in (found["dims"] or "").split("x") if d)
     if value == "random":
-        return random_array(dtype, dims if dims is not None else _shape(wanted), seed, wanted.name)
+        return random_array(dtype, wanted.shape if dims is None else dims, seed, wanted.name)
     try:
         numbers = [_number(v) for v in value.split(",")]
         values = np.array(numbers).astype(dtype)
@@ -126,9 +127,9 @@ def parse_value(text: str, wanted: Wanted, seed: int) -> np.ndarray:
             "commas, or random"
         ) from None
     if len(numbers) == 1:
-        return np.full(dims if dims is not None else _shape(wanted), values[0], dtype)
+        return np.full(wanted.shape if dims is None else dims, values[0], dtype)
     if dims is None:
-        dims = _shape(wanted) if wanted.is_static else (len(numbers),)
+        dims = (len(numbers),) if len(wanted.shape) == 1 else wanted.shape
     if int(np.prod(dims)) != len(numbers):
         raise InputError(
             f"input {wanted.name!r}: {len(numbers)} values do not fill "
@@ -145,15 +146,6 @@ def _number(text: str) -> Any:
         return int(word, 0)
     except ValueError:
         return float(word)
-
-
-def _shape(wanted: Wanted) -> tuple[int, ...]:
-    if not wanted.is_static:
-        raise InputError(
-            f"input {wanted.name!r} is {wanted.text}: write the sizes too, as in "
-            f"{wanted.name}=1x3xf32=..., or give --shape"
-        )
-    return tuple(d or 0 for d in wanted.shape)
 
 
 def random_array(dtype: np.dtype, shape: tuple[int, ...], seed: int, name: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from graphwright.compiler.cli.console import Console, table, write_json
 from graphwright.compiler.cli.open import artifact_bytes, is_artifact, refuse_compile_options
 from graphwright.compiler.cli.parameters import common, compile_parameters
 from graphwright.compiler.cli.sections import SECTIONS, Inspected, find_kernels
+from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.compiler.options import CompileOptions
 from graphwright.errors import InputError
 
@@ -41,11 +42,12 @@ def command(
     from graphwright.runtime.artifact import ArtifactFile
 
     if is_artifact(path):
-        refuse_compile_options(path, options)
-        file = ArtifactFile(path)
-    else:
+        refuse_compile_options(path)
+        file, shapes = ArtifactFile(path), options.shapes
+    else:  # compiled for the shapes that were asked for
+        shapes = ShapeSpec()
         file = ArtifactFile(artifact_bytes(path, options, console))
-    inspected = Inspected(file, path, variant, options.shapes)
+    inspected = Inspected(file, path, variant, shapes)
     if kernel or layer:
         if sections:
             raise InputError("--kernel and --layer print sources; leave the sections out")

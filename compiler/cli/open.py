@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import numpy as np
 
 from graphwright.compiler.cli.console import Console
 from graphwright.compiler.cli.inputs import Wanted, sizes_from
+from graphwright.compiler.cli.parameters import GIVEN
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.compiler.options import CompileOptions
 from graphwright.errors import InputError
+from graphwright.runtime.binding import numpy_dtype
 
 if TYPE_CHECKING:
     from graphwright.runtime import CompiledModel
@@ -39,31 +43,37 @@ def artifact_bytes(path: Path, options: CompileOptions, console: Console) -> byt
         return build(path, options).artifact.to_bytes()
 
 
-def open_model(path: Path, options: CompileOptions, console: Console) -> CompiledModel:
-    """The loaded artifact, compiled first where `path` is a model.
-
-    Raises InputError for compile options with an artifact: they could have no effect.
+def open_model(
+    path: Path, options: CompileOptions, console: Console
+) -> tuple[CompiledModel, ShapeSpec]:
+    """The loaded artifact, compiled first where `path` is a model, and the shapes still to apply:
+    an artifact's inputs take them, a model has been compiled for them.
     """
     from graphwright.runtime import load
 
+    threads = options.threads or None
     if is_artifact(path):
-        refuse_compile_options(path, options)
-        return load(path, threads=options.threads or None)
-    return load(artifact_bytes(path, options, console), threads=options.threads or None)
+        refuse_compile_options(path)
+        return load(path, threads=threads), options.shapes
+    return load(artifact_bytes(path, options, console), threads=threads), ShapeSpec()
 
 
-def refuse_compile_options(path: Path, options: CompileOptions) -> None:
-    """Raises InputError when an option other than shapes and threads was given."""
-    if options.replaced(shapes=None, threads=0) != CompileOptions():
-        raise InputError(f"{path} is compiled already: compile options have no effect on it")
+def refuse_compile_options(path: Path) -> None:
+    """Raises InputError when the command line has options that could only act on a model."""
+    given = click.get_current_context().meta.get(GIVEN, [])
+    if given:
+        flag = given[0].replace("_", "-")
+        raise InputError(f"{path} is compiled already: --{flag} has no effect on it")
 
 
-def wanted_inputs(manifest: Manifest, shapes: ShapeSpec) -> list[Wanted]:
-    """What a model wants, its symbols set by `shapes` or to the sizes it was optimised for."""
-    from graphwright.compiler.ir.types import DTYPES
+def wanted_inputs(
+    manifest: Manifest, shapes: ShapeSpec, given: Mapping[str, Sequence[int]] | None = None
+) -> list[Wanted]:
+    """What a model wants.  Symbols follow the shapes `given` (of arrays), then --shape, and are
+    otherwise the sizes that the model was optimised for.
+    """
     from graphwright.runtime.expressions import evaluate_expression, format_expression
 
-    dtypes = {d.long_name: d.numpy for d in DTYPES.values()}
     known = {s.name: s.opt for s in manifest.symbols}
     for name, extent in shapes.symbols.items():
         if name not in known:
@@ -76,21 +86,30 @@ def wanted_inputs(manifest: Manifest, shapes: ShapeSpec) -> list[Wanted]:
         if name not in names:
             raise InputError(f"--shape: no input is named {name!r}; there are: {', '.join(names)}")
     for spec in manifest.inputs:
-        for entry, size in zip(
-            spec.shape, sizes_from(shapes, spec.name, len(spec.shape)), strict=True
-        ):
-            if size is not None and isinstance(entry, str):
-                known[entry] = size
-            elif size is not None and isinstance(entry, int) and entry != size:
+        said = sizes_from(shapes, spec.name, len(spec.shape))
+        has = (given or {}).get(spec.name, said)
+        for entry, size, actual in zip(spec.shape, said, has, strict=False):
+            if size is not None and isinstance(entry, int) and entry != size:
                 raise InputError(f"--shape: {spec.name} has a dim of {entry}, not {size}")
-    wanted: list[Wanted] = []
-    for spec in manifest.inputs:
-        wanted.append(
-            Wanted(
-                spec.name,
-                dtypes.get(spec.dtype, np.dtype("V1")),
-                tuple(evaluate_expression(e, known) for e in spec.shape),
-                "x".join(format_expression(e) for e in spec.shape) or "scalar",
-            )
+            if isinstance(entry, str) and actual is not None:
+                known[entry] = actual
+    return [
+        Wanted(
+            spec.name,
+            numpy_dtype(spec.dtype),
+            tuple(evaluate_expression(e, known) for e in spec.shape),
+            "x".join(format_expression(e) for e in spec.shape) or "scalar",
         )
-    return wanted
+        for spec in manifest.inputs
+    ]
+
+
+def check_shapes(manifest: Manifest, shapes: ShapeSpec, feed: Mapping[str, np.ndarray]) -> None:
+    """Raises InputError when --shape asks for other sizes than the inputs have."""
+    for wanted in wanted_inputs(manifest, shapes):
+        has = feed[wanted.name].shape
+        if len(has) == len(wanted.shape) and shapes and has != wanted.shape:
+            raise InputError(
+                f"--shape wants {wanted.name} to be {'x'.join(map(str, wanted.shape))}, the input "
+                f"given is {'x'.join(map(str, has))}"
+            )

@@ -15,6 +15,7 @@ from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec
 from graphwright.compiler.options import ALLOWANCES, CompileOptions
 from graphwright.errors import InputError
 
+GIVEN = "graphwright.given-compile-options"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -141,6 +142,8 @@ def compile_parameters(function: F) -> F:
                 given[name] = value
         if no_cache:
             given["cache"] = False
+        # An artifact is compiled already: `open_model` refuses what it could only ignore.
+        click.get_current_context().meta[GIVEN] = [n for n in given if n != "threads"]
         return function(options=CompileOptions.make(shapes=shapes, **given), **flags)
 
     return wrapped  # type: ignore[return-value]

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphwright.compiler.cli.console import Console, table, write_file, write_json
 from graphwright.compiler.cli.inputs import make_feed
-from graphwright.compiler.cli.open import open_model, wanted_inputs
+from graphwright.compiler.cli.open import check_shapes, open_model, wanted_inputs
 from graphwright.compiler.cli.parameters import common, shape_parameters
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.compiler.options import CompileOptions
@@ -41,9 +41,15 @@ def command(
     if seed is not None and not random and not any(t.endswith("random") for t in literals):
         raise InputError("--seed has no effect without --random or --input NAME=random")
     options = CompileOptions.make(threads=threads, shapes=shapes)
-    model = open_model(artifact, options, console)
-    wanted = wanted_inputs(model.manifest, shapes)
-    feed = make_feed(wanted, literals=literals, archive=archive, random=random, seed=seed or 0)
+    model, shapes_left = open_model(artifact, options, console)
+    feed = make_feed(
+        lambda known: wanted_inputs(model.manifest, shapes_left, known),
+        literals=literals,
+        archive=archive,
+        random=random,
+        seed=seed or 0,
+    )
+    check_shapes(model.manifest, shapes_left, feed)
     with console.stage("running"):
         results = model.run(feed)
     if outputs is not None:

@@ -50,7 +50,7 @@ class Inspected:
         wanted = wanted_inputs(self.manifest, self.shapes)
         for s in self.manifest.symbols:
             if s.bound_by is not None:
-                sizes[s.name] = wanted[s.bound_by[0]].shape[s.bound_by[1]] or 0
+                sizes[s.name] = wanted[s.bound_by[0]].shape[s.bound_by[1]]
         return sizes
 
     @property

@@ -28,11 +28,13 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.package import Artifact
 from graphwright.compiler.ir.graph import Graph
 from graphwright.compiler.ir.printer import print_graph
+from graphwright.compiler.numeric_check import NumericCheck
 from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.passes.base import Listener, Pipeline, PipelineRun
 from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
+from graphwright.errors import Problem, UnsupportedError
 from graphwright.runtime.manifest import Kernel, Manifest, Variant
 from graphwright.version import VERSION
 
@@ -71,6 +73,16 @@ def compile_graph(
     return Artifact(manifest, weights.data, files, print_graph(graph, origins=True))
 
 
+def check_graph(graph: Graph, target: Target, options: CompileOptions) -> tuple[Problem, ...]:
+    """Every op of a graph that has no kernel for the target; the graph is rewritten on the way."""
+    optimise(graph, target, options)
+    try:
+        emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
+    except UnsupportedError as error:
+        return error.problems
+    return ()
+
+
 def optimise(
     graph: Graph,
     target: Target,
@@ -80,6 +92,8 @@ def optimise(
 ) -> PipelineRun:
     """Runs the passes that the options ask for, in place."""
     text = options.passes if options.passes is not None else default_pipeline(target, options.opt)
+    if options.check_passes == "numeric":
+        listeners = [*listeners, NumericCheck()]
     return Pipeline.parse(text).run(
         graph,
         target,
@@ -142,7 +156,7 @@ def _build_cpu(
                 kernels=tuple(table),
                 launches=assembly.launches(index, chosen),
                 plan=assembly.plan,
-                needs=(level,),
+                needs=(),  # the level in the name says it
                 precision=precision,
             )
         )

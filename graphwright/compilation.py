@@ -89,18 +89,24 @@ def compile(source: Any, example_inputs: Any = None, **options: Any) -> Compiled
     return load(built.artifact.to_bytes(), threads=built.options.threads or None)
 
 
-def check(source: Any, *, shapes: Any = None, allow: Any = ()) -> CheckReport:
-    """What of a model is not supported, found without compiling it."""
-    from graphwright.frontends.onnx import check_model
+def check(source: Any, **options: Any) -> CheckReport:
+    """What of a model is not supported, with the same options as `compile` but without compiling.
+
+    Problems of the import come alone: only a whole graph can be asked for kernels.
+    """
+    from graphwright.compiler.driver import check_graph
+    from graphwright.frontends.onnx import check_model, import_model
     from graphwright.frontends.onnx.source import read_source
 
-    options = CompileOptions.make(shapes=shapes, allow=allow)
+    made = CompileOptions.make(**options)
     read = read_source(source)
-    problems = check_model(
-        read, shapes=resolve_shapes(read.proto.graph, options), allow=options.allow
-    )
+    shapes = resolve_shapes(read.proto.graph, made)
+    problems = tuple(check_model(read, shapes=shapes, allow=made.allow))
+    if not problems:
+        graph = import_model(read, shapes=shapes, allow=made.allow)
+        problems = check_graph(graph, made.target, made)
     ops = Counter(node.op_type for node in read.proto.graph.node)
-    return CheckReport(tuple(problems), read.name, dict(sorted(ops.items())))
+    return CheckReport(problems, read.name, dict(sorted(ops.items())))
 
 
 def resolve_shapes(graph: Any, options: CompileOptions) -> dict[str, tuple[int | Symbol, ...]]:

@@ -17,11 +17,13 @@ UNSUPPORTED = 3
 @click.command("check")
 @model_argument
 @shape_parameters
+@click.option("--target", metavar="TARGET", help="As in compile (default: cpu).")
 @click.option("--allow", multiple=True, metavar="NAME", help="Allow an exception, as in compile.")
 @common
 def command(
-    model: Path, shapes: ShapeSpec, allow: tuple[str, ...], json_to: str | None, console: Console
-) -> int:
+    model: Path, shapes: ShapeSpec, target: str | None, allow: tuple[str, ...],
+    json_to: str | None, console: Console,
+) -> int:  # fmt: skip
     """Say what of MODEL is not supported, without compiling it.
 
     Lists every op, attribute and type that stands in the way, with the node, the reason and the
@@ -30,7 +32,7 @@ def command(
     from graphwright.compilation import check
 
     with console.stage(f"reading {model}"):
-        report = check(model, shapes=shapes, allow=allow)
+        report = check(model, target=target or "cpu", shapes=shapes, allow=allow)
     if json_to:
         problems: list[dict[str, Any]] = [
             {"node": p.node, "op": p.op, "reason": p.reason, "fix": p.fix} for p in report.problems

@@ -105,9 +105,8 @@ def show_io(it: Inspected) -> tuple[Any, Shown]:
 
 
 def show_ops(it: Inspected) -> tuple[Any, Shown]:
-    found = Counter(re.findall(r"^\s*(?:%\S.*? = )?([a-z_0-9]+)\(", it.graph_text(), re.MULTILINE))
-    for word in ("graph", "body", "input", "return"):
-        found.pop(word, None)
+    # `%3, %4 = name(operands)`: attributes in braces come after the operands.
+    found = Counter(re.findall(r"^\s*%[^={]* = ([a-z_0-9]+)\(", it.graph_text(), re.MULTILINE))
     counts = dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
     rows: list[list[object]] = [[n, name] for name, n in counts.items()]
     return counts, [([">count", "op (fused bodies included)"], rows)]

@@ -18,7 +18,18 @@ ARCHIVE = "graphwright.runtime.archive"  # the container, beside the manifest: o
 STANDARD = ("numpy", "ml_dtypes")
 COMPILER = [
     "graphwright.compiler." + p
-    for p in ("ir", "passes", "codegen", "target", "options", "assemble", "driver", "trace", "tune")
+    for p in (
+        "ir",
+        "passes",
+        "codegen",
+        "target",
+        "options",
+        "assemble",
+        "driver",
+        "numeric_check",
+        "trace",
+        "tune",
+    )
 ]
 
 # folder or file: (what of ours it may import, which other packages it may import)

@@ -38,11 +38,17 @@ def cpu_features() -> frozenset[str]:
     return frozenset(flags)
 
 
+def _needs(variant: Variant) -> set[str]:
+    # A level among the needs stands for its flags; "native" says nothing by itself.
+    level = variant.target.partition(":")[2]
+    return {flag for n in (level, *variant.needs) for flag in LEVELS.get(n, frozenset((n,)))}
+
+
 def missing_features(variant: Variant) -> tuple[str, ...]:
     """What the CPU lacks for a variant; empty when it can run it."""
     level = variant.target.partition(":")[2]
     machine = "aarch64" if level == "aarch64" else "x86_64"
-    needs = {*LEVELS.get(level, frozenset[str]()), *variant.needs}
+    needs = _needs(variant)
     if level != "native":
         needs.add(machine)
     return tuple(sorted(needs - cpu_features()))
@@ -67,7 +73,7 @@ def choose_variant(variants: Sequence[Variant]) -> tuple[int, Variant]:
         if missing:
             reasons.append(f"{v.target} needs {', '.join(missing)}")
             continue
-        weight = len(LEVELS.get(level, frozenset[str]()) | set(v.needs))
+        weight = len(_needs(v))
         if best is None or weight >= best[0]:
             best = (weight, i)
     if best is None:

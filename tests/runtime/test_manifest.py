@@ -84,7 +84,7 @@ def variant(target: str, *needs: str) -> Variant:
 
 def test_the_variant_that_needs_most_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     variants = [
-        variant("cpu:x86-64-v3"), variant("cpu:x86-64-v4"), variant("cpu:x86-64-v4", "avx512_vnni"),
+        variant("cpu:x86-64-v3", "x86-64-v3"), variant("cpu:x86-64-v4"), variant("cpu:x86-64-v4", "avx512_vnni"),
         variant("cpu:x86-64"), variant("cuda:sm_90"), variant("cpu:aarch64"),
     ]  # fmt: skip
     v3 = frozenset({"x86_64", *cpu.LEVELS["x86-64-v3"]})

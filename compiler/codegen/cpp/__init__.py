@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
+from graphwright.compiler.codegen.cpp.reduction import emit_reduction
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
 
@@ -14,6 +15,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:pointwise": emit_pointwise,
     "region:contraction": emit_contraction,
     "kind:contraction": emit_contraction,
+    "region:reduction": emit_reduction,
+    "kind:reduction": emit_reduction,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

@@ -107,7 +107,7 @@ def build_epilogue(
     stores: list[Store] = []
     for i, (value, result) in enumerate(zip(body.outputs, results, strict=True)):
         name = builder.tensor(f"out{i}", result, written=True)
-        calculated, at = _before_moves(value, coordinates, domain)
+        calculated, at = before_moves(value, coordinates, domain, after(root))
         offset = low.with_scalars(offset_of(value.type, at, domain), name)
         stores.append(Store(i, offset, low.at(calculated, coordinates)))
         outputs.append(name)
@@ -121,14 +121,32 @@ def build_epilogue(
     return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
 
 
-def _before_moves(
-    value: Value, coordinates: Coordinates, domain: Domain
+def after(root: Op) -> set[Value]:
+    """The values that depend on the root's results, these included."""
+    found = set(root.results)
+    for op in root.graph.ops:
+        if any(v in found for v in op.operands):
+            found.update(op.results)
+    return found
+
+
+def calculated_value(value: Value, downstream: set[Value]) -> Value:
+    """What the final movement ops behind a root move."""
+    while value.op is not None and value.op.name in ("reshape", "transpose", "relayout"):
+        if value.op.operands[0] not in downstream:
+            break
+        value = value.op.operands[0]
+    return value
+
+
+def before_moves(
+    value: Value, coordinates: Coordinates, domain: Domain, downstream: set[Value]
 ) -> tuple[Value, Coordinates]:
     """The value that the final movement ops move, and where they move `coordinates` to."""
     op = value.op
-    if op is None or op.name not in ("reshape", "transpose", "relayout"):
+    if op is None or calculated_value(value, downstream) is value:
         return value, coordinates
-    inner, at = _before_moves(op.operands[0], coordinates, domain)
+    inner, at = before_moves(op.operands[0], coordinates, domain, downstream)
     if op.name == "reshape":
         source, shape = op.operands[0].type.shape, value.type.shape
         return inner, reshape_coordinates(at, source, shape, domain)

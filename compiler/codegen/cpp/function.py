@@ -45,7 +45,7 @@ class KernelBuilder:
     scalars: dict[str, Dim] = field(default_factory=dict[str, Dim])
     functions: list[str] = field(default_factory=list[str])
     body: list[str] = field(default_factory=list[str])
-    includes: list[str] = field(default_factory=lambda: ["gw/loops.h", "gw/math.h"])
+    includes: list[str] = field(default_factory=lambda: ["gw/loops.h", "gw/scalar.h"])
     in_place: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
     def pointer(self, name: str, type: str, argument: Argument, *, written: bool = False) -> str:

@@ -162,18 +162,44 @@ def emit_nest(
         decode: list[str] = []
     else:
         opening = "for (int64_t item = begin; item < end; ++item) {"
-        decode = _decode(loops, extents)
+        decode = _decode([v.name for v in loops], extents)
     inside = [*decode, *nest.lines(depth)]
     flat = all(len(p.loops) == depth for p in parts)
     lines = [*head, *(["GW_IVDEP"] if flat else []), opening, *(f"  {x}" for x in inside), "}"]
     builder.functions.append(
         _function(worker, f"{builder.parameter_list}, int64_t begin, int64_t end", lines)
     )
-    grain = f"gw::grain({index_text(cost)})"
-    builder.body += [
-        f"gw::parallel_for(pool, {index_text(count)}, {grain},",
+    builder.body += parallel_call(worker, builder.argument_list, count, cost)
+
+
+def emit_parallel(
+    builder: KernelBuilder,
+    suffix: str,
+    items: Dim,
+    loops: Sequence[tuple[str, Dim]],
+    lines: Sequence[str],
+    cost: Dim,
+) -> None:
+    """Adds a worker function over items, whose loop variables it decodes, and its parallel call."""
+    worker = f"KERNEL_NAME_{suffix}"
+    for dim in (items, cost, *(e for _, e in loops)):
+        builder.symbols(dims.symbols_of(dim))
+    names = [name for name, _ in loops]
+    decode = _decode(names, [e for _, e in loops]) if len(loops) != 1 else []
+    item = names[0] if len(names) == 1 else "item"
+    head = f"for (int64_t {item} = begin; {item} < end; ++{item}) {{"
+    body = [head, *(f"  {x}" for x in [*decode, *lines]), "}"]
+    parameters = f"{builder.parameter_list}, int64_t begin, int64_t end"
+    builder.functions.append(_function(worker, parameters, body))
+    builder.body += parallel_call(worker, builder.argument_list, items, cost)
+
+
+def parallel_call(worker: str, arguments: str, items: Dim, cost: Dim) -> list[str]:
+    """The statement that runs a worker function over items on the pool."""
+    return [
+        f"gw::parallel_for(pool, {index_text(items)}, gw::grain({index_text(cost)}),",
         "                 [=](int64_t begin, int64_t end, int) {",
-        f"                   {worker}({builder.argument_list}, begin, end);",
+        f"                   {worker}({arguments}, begin, end);",
         "                 });",
     ]
 
@@ -183,15 +209,15 @@ def nest_head(nest: Nest) -> list[str]:
     return [line for w in nest.writers for line in w.statements(-1)]
 
 
-def _decode(loops: Sequence[Symbol], extents: Sequence[Dim]) -> list[str]:
+def _decode(names: Sequence[str], extents: Sequence[Dim]) -> list[str]:
+    """Loop variables from the running number `item` of their product space."""
     lines: list[str] = []
     rest = "item"
-    for k in range(len(loops) - 1, 0, -1):
+    for k in range(len(names) - 1, 0, -1):
         extent = operand_text(extents[k])
-        lines.append(f"const int64_t {loops[k].name} = {rest} % {extent};")
+        lines.append(f"const int64_t {names[k]} = {rest} % {extent};")
         rest = f"{rest} / {extent}"
-    lines.append(f"const int64_t {loops[0].name} = {rest};")
-    return lines
+    return [*lines, f"const int64_t {names[0]} = {rest};"] if names else []
 
 
 def _function(name: str, parameters: str, lines: Sequence[str]) -> str:

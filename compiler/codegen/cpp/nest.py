@@ -171,15 +171,7 @@ def _cut(part: Part, left: Dim, right: Dim, variable: Symbol) -> Dim | None:
 
 def _collapse_all(parts: list[Part]) -> None:
     """Collapses loops, first those that all parts share as their outermost ones, together."""
-    shared = shared_loops(parts)
-    at = 0
-    while at + 1 < shared:
-        if all(_can_collapse(p, at) for p in parts):
-            for p in parts:
-                _collapse(p, at)
-            shared -= 1
-        else:
-            at += 1
+    shared = collapse_together(parts, 0, shared_loops(parts))
     for p in parts:
         at = shared if len(parts) > 1 else 0
         while at + 1 < len(p.loops):
@@ -187,6 +179,19 @@ def _collapse_all(parts: list[Part]) -> None:
                 _collapse(p, at)
             else:
                 at += 1
+
+
+def collapse_together(parts: Sequence[Part], start: int, stop: int) -> int:
+    """Collapses loops start..stop-1, which all the parts share, where all can; the new stop."""
+    at = start
+    while at + 1 < stop:
+        if all(_can_collapse(p, at) for p in parts):
+            for p in parts:
+                _collapse(p, at)
+            stop -= 1
+        else:
+            at += 1
+    return stop
 
 
 def shared_loops(parts: Sequence[Part]) -> int:
@@ -246,7 +251,7 @@ def _can_collapse(part: Part, at: int) -> bool:
 def _collapse(part: Part, at: int) -> None:
     outer, inner = part.loops[at], part.loops[at + 1]
     extent = dims.multiply(part.extent(outer), part.extent(inner))
-    name = "i" if len(part.loops) == 2 else f"{outer.name}{inner.name.removeprefix('i')}"
+    name = outer.name + inner.name.lstrip("ikr")  # i0 and i1 become i01
     merged = Symbol(name, 0, max(dims.bounds(extent)[1] - 1, 0))
     part.domain.extents[merged] = extent
     change: dict[Symbol, Dim] = {outer: 0, inner: dims.of(merged)}

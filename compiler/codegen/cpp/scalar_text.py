@@ -24,6 +24,7 @@ from graphwright.compiler.codegen.scalar import (
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.op import OpDef
 from graphwright.compiler.ir.types import DType
 
 
@@ -44,11 +45,20 @@ class ScalarWriter:
 
     Items are nodes and derived variables.  `level(item)` is the index of the innermost loop that an
     item depends on (-1: none); `statements(level)` writes those of one level, operands first.
-    `pointers` maps body inputs to the names of their C++ pointers.
+    `pointers` maps body inputs to the names of their C++ pointers; `given` says what a given scalar
+    is in C++ and at which level it is known (default: its name, at the innermost).
     """
 
-    def __init__(self, part: Part, pointers: Mapping[Value, str], names: Names) -> None:
+    def __init__(
+        self,
+        part: Part,
+        pointers: Mapping[Value, str],
+        names: Names,
+        *,
+        given: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
         self.part, self.pointers, self.names = part, pointers, names
+        self._given = given or {}
         self.variables: dict[Symbol, str] = {}
         self._texts: dict[int, str] = {}
         self._levels: dict[int | Symbol, int] = {v: i for i, v in enumerate(part.loops)}
@@ -124,7 +134,7 @@ class ScalarWriter:
             for child in children(item):
                 level = max(level, self.level(child))
             if isinstance(item, Given):
-                level = len(self.part.loops) - 1
+                _, level = self._given.get(item.name, ("", len(self.part.loops) - 1))
         self._levels[key] = level
         return level
 
@@ -146,7 +156,7 @@ class ScalarWriter:
         if isinstance(node, Number):
             return literal(node.value, node.dtype)
         if isinstance(node, Given):
-            return node.name
+            return self._given.get(node.name, (node.name, 0))[0]
         return self._texts[id(node)]
 
     def _define(self, item: Node | Symbol) -> list[str]:
@@ -258,6 +268,13 @@ class ScalarWriter:
         ):
             return f"gw::from_{target.name}(gw::to_{target.name}({text}))"
         return text
+
+
+def spell(definition: OpDef, dtype: DType, *arguments: str) -> str:
+    """A pointwise op without attributes on C++ expressions of one type."""
+    spelling = getattr(definition, "spelling", None)
+    template: str = spelling("cpp", dtype, {}) if spelling else ""
+    return _bare(template.format(*arguments))
 
 
 def cpp_template(node: Apply) -> str:

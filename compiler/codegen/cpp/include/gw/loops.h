@@ -74,4 +74,49 @@ GW_INLINE uint16_t to_f16(float x) {
   return static_cast<uint16_t>((magnitude >= 0x477ff000u ? infinite : finite) | sign);
 }
 
+// Reductions along contiguous memory: element i goes to lane i % L, lanes are combined at the end. The
+// order of the sums therefore follows from L alone, not from the ISA or the number of threads.
+template <int L, class Step>
+GW_INLINE void lanes(int64_t n, const Step& step) {
+  int64_t i = 0;
+  for (; i + L <= n; i += L) {
+    GW_IVDEP
+    for (int64_t l = 0; l < L; ++l) step(i + l, l);
+  }
+  const int64_t rest = n - i;
+  GW_IVDEP
+  for (int64_t l = 0; l < rest; ++l) step(i + l, l);
+}
+
+// The lanes as one value, combined in a tree.
+template <int L, class T, class Combine>
+GW_INLINE T combine_lanes(T* acc, const Combine& combine) {
+  for (int width = L / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) acc[l] = combine(acc[l], acc[l + width]);
+  }
+  return acc[0];
+}
+
+// Whether x takes the place of the best so far in arg_max (Max) or arg_min; a NaN beats any number, and of
+// equals the later one wins with Last.
+template <bool Max, bool Last, class T>
+GW_INLINE bool beats(T x, T best) {
+  const bool x_nan = x != x, best_nan = best != best;
+  const bool more = Max ? x > best : x < best;
+  return (more && !best_nan) || (x_nan && !best_nan) || (Last && (x == best || (x_nan && best_nan)));
+}
+
+// The position of the best of the lanes; lanes with a negative position hold nothing.
+template <int L, bool Max, bool Last, class T>
+GW_INLINE int64_t best_lane(const T* best, const int64_t* where) {
+  int lane = 0;
+  for (int l = 1; l < L; ++l) {
+    if (where[l] < 0) continue;
+    const bool tie = !beats<Max, false>(best[l], best[lane]) && !beats<Max, false>(best[lane], best[l]);
+    const bool earlier = where[l] < where[lane];
+    if (tie ? earlier != Last : beats<Max, false>(best[l], best[lane])) lane = l;
+  }
+  return where[lane];
+}
+
 }  // namespace gw

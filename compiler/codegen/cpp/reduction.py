@@ -1,0 +1,144 @@
+"""Reduction regions in C++: rows in parallel, the passes of a row over data in cache.
+
+Where a row is contiguous it is combined in lanes (gw::lanes); where neighbours in memory belong to
+different rows, a tile of rows goes side by side through the reduced loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphwright.compiler.codegen.cpp.epilogue import after, before_moves, calculated_value
+from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region
+from graphwright.compiler.codegen.cpp.loops import emit_parallel, model_symbols
+from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together
+from graphwright.compiler.codegen.cpp.pointwise import stem_of
+from graphwright.compiler.codegen.cpp.reduction_programs import program_of
+from graphwright.compiler.codegen.cpp.row import Row
+from graphwright.compiler.codegen.cpp.row_text import RowWriter
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.lower import Coordinates, offset_of, problem
+from graphwright.compiler.codegen.scalar import Given, Load, Node
+from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.op import Kind
+
+
+def emit_reduction(op: Op) -> list[EmittedLaunch]:
+    """A region with one reduction op, or a lone one, as one launch."""
+    body, operands = as_region(op)
+    roots = [o for o in body.ops if o.kind is Kind.REDUCTION]
+    if len(roots) != 1:
+        raise problem(op, f"a reduction region has one reduction, this has {len(roots)}")
+    root = roots[0]
+    program = program_of(root.name)
+    if program is None:
+        raise problem(root, "there is no C++ program for this reduction")
+    result: list[Node] = []
+
+    def given(value: Value, at: Coordinates) -> Node | None:
+        return result[0] if value is root.results[0] else None
+
+    row = Row(op, body, root, given)
+    finish = program(row)
+    result.append(finish())
+    builder = KernelBuilder(op, stem_of(body))
+    parts = _parts(row, root)
+    loads = {n.source for p in parts.all for n in p.nodes if isinstance(n, Load)}
+    pointers: dict[Value, str] = {}
+    for i, value in enumerate(body.inputs):
+        if value in loads:
+            pointers[value] = builder.tensor(f"in{i}", operands[i])
+    outputs = []
+    for i, value in enumerate(op.results):
+        outputs.append((builder.tensor(f"out{i}", value, written=True), value.type.dtype))
+    builder.symbols(model_symbols(parts.all))
+    writer = RowWriter(row, parts, pointers, outputs)
+    emit_parallel(builder, "row", writer.items, writer.item_extents, writer.lines(), writer.cost)
+    return [builder.launch(body, operands)]
+
+
+class RowParts:
+    """The scalar code of a row: a part for each pass, for its finish, for elements, for the row."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.passes: list[Part] = []
+        self.finishes: list[Part] = []
+        self.elements: Part | None = None
+        self.kept: Part | None = None
+
+    @property
+    def all(self) -> list[Part]:
+        more = [p for p in (self.elements, self.kept) if p is not None]
+        return [*self.passes, *self.finishes, *more]
+
+
+def _parts(row: Row, root: Op) -> RowParts:
+    both = [*row.kept, *row.reduced]
+    parts = RowParts(row)
+    for p in row.passes:
+        roots = [p.element, *([p.keep] if p.keep is not None else [])]
+        stores: list[Store] = [Store(k, 0, node) for k, node in enumerate(roots)]
+        if p.extreme:
+            stores[0] = Store(0, p.position, p.element)
+        parts.passes.append(Part(row.domain, list(both), tuple(stores)))
+        total = row.lowering.node(Given(f"{p.name}_total", p.dtype))
+        end = Store(0, 0, total if p.extreme else p.finish(total))
+        parts.finishes.append(Part(row.domain, list(row.kept), (end,)))
+    elements, kept = _output_stores(row, root)
+    if elements:
+        parts.elements = Part(row.domain, list(both), tuple(elements))
+    if kept:
+        parts.kept = Part(row.domain, list(row.kept), tuple(kept))
+    _collapse(row, parts)
+    return parts
+
+
+def _output_stores(row: Row, root: Op) -> tuple[list[Store], list[Store]]:
+    """Stores per element, and per row."""
+    source, target = root.operands[0].type.shape, root.results[0].type.shape
+    per_row = _row_coordinates(row, root)
+    downstream = after(root)
+    elements: list[Store] = []
+    kept: list[Store] = []
+    for i, value in enumerate(row.body.outputs):
+        moved = calculated_value(value, downstream)
+        shape = moved.type.shape
+        if shape == source and (per_row is None or source != target or moved not in downstream):
+            at, into = row.coordinates, elements
+        elif per_row is not None and shape == target:
+            at, into = per_row, kept
+        else:
+            raise problem(root, f"an output of shape {shape} is neither its operand's nor its own")
+        calculated, to = before_moves(value, at, row.domain, downstream)
+        offset = offset_of(value.type, to, row.domain)
+        into.append(Store(i, offset, row.lowering.at(calculated, at)))
+    return elements, kept
+
+
+def _row_coordinates(row: Row, root: Op) -> Coordinates | None:
+    """The result's coordinates of a row; None for ops whose result has the operand's shape."""
+    if "keepdims" not in root.attributes:
+        return None
+    axes: Sequence[int] = (
+        root.attribute("axes") if "axes" in root.attributes else (root.attribute("axis"),)
+    )
+    at: list[Dim] = []
+    for axis, coordinate in enumerate(row.coordinates):
+        if axis not in axes:
+            at.append(coordinate)
+        elif root.attribute("keepdims"):
+            at.append(0)
+    return tuple(at)
+
+
+def _collapse(row: Row, parts: RowParts) -> None:
+    """Collapses kept loops with kept ones and reduced with reduced ones, the same in all parts."""
+    kept = collapse_together(parts.all, 0, len(row.kept))
+    wide = [*parts.passes, *([parts.elements] if parts.elements else [])]
+    if wide:
+        collapse_together(wide, kept, len(wide[0].loops))
+        row.kept, row.reduced = wide[0].loops[:kept], wide[0].loops[kept:]
+    else:
+        row.kept = parts.all[0].loops[:kept]

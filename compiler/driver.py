@@ -31,12 +31,15 @@ from graphwright.compiler.ir.printer import print_graph
 from graphwright.compiler.numeric_check import NumericCheck
 from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.passes.base import Listener, Pipeline, PipelineRun
+from graphwright.compiler.passes.pipeline_text import unknown
 from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
-from graphwright.errors import Problem, UnsupportedError
+from graphwright.errors import InputError, Problem, UnsupportedError
 from graphwright.runtime.manifest import Kernel, Manifest, Variant
 from graphwright.version import VERSION
+
+PIPELINE = "graphwright.pipeline"  # key of the manifest's metadata
 
 
 def compile_graph(
@@ -68,7 +71,7 @@ def compile_graph(
         constraints=constraint_specs(graph),
         weights=(),
         variants=tuple(variants),
-        metadata=dict(graph.metadata),
+        metadata={**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))},
     )
     return Artifact(manifest, weights.data, files, print_graph(graph, origins=True))
 
@@ -91,10 +94,13 @@ def optimise(
     listeners: Sequence[Listener] = (),
 ) -> PipelineRun:
     """Runs the passes that the options ask for, in place."""
-    text = options.passes if options.passes is not None else default_pipeline(target, options.opt)
+    pipeline = chosen_pipeline(target, options)
+    for name in options.print_after:
+        if name != "all" and name not in pipeline.names:
+            raise InputError(f"print_after: {unknown('pass', name, pipeline.names)}")
     if options.check_passes == "numeric":
         listeners = [*listeners, NumericCheck()]
-    return Pipeline.parse(text).run(
+    return pipeline.run(
         graph,
         target,
         listeners=listeners,
@@ -103,6 +109,12 @@ def optimise(
         disabled=options.disable_passes,
         max_rewrites=options.max_rewrites,
     )
+
+
+def chosen_pipeline(target: Target, options: CompileOptions) -> Pipeline:
+    """The passes that the options ask for, disabled ones included."""
+    text = options.passes if options.passes is not None else default_pipeline(target, options.opt)
+    return Pipeline.parse(text)
 
 
 def _launched(assembly: Assembly) -> list[EmittedLaunch]:

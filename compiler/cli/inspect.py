@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -59,13 +58,14 @@ def command(
                 console.show(f"// {name}\n{source.rstrip()}\n")
         return
     chosen = list(sections) or ["summary"]
-    facts: dict[str, Any] = {}
-    for name in chosen:
-        facts[name], shown = SECTIONS[name](inspected)
-        if json_to != "-":
-            if len(chosen) > 1:
-                console.show(f"{name}:")
-            for part in shown:
-                console.show(table(*part) if isinstance(part, tuple) else part)
+    found = {name: SECTIONS[name](inspected) for name in chosen}
     if json_to:
+        facts = {name: fact for name, (fact, _) in found.items()}
         write_json(facts if len(chosen) > 1 else facts[chosen[0]], json_to)
+    if json_to == "-":
+        return
+    for name, (_, shown) in found.items():
+        if len(chosen) > 1:
+            console.show(f"{name}:")
+        for part in shown:
+            console.show(table(*part) if isinstance(part, tuple) else part)

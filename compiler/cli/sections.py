@@ -199,7 +199,7 @@ def show_weights(it: Inspected) -> tuple[Any, Shown]:
 
 
 def show_passes(it: Inspected) -> tuple[Any, Shown]:
-    pipeline = it.manifest.metadata.get("pipeline", "")
+    pipeline = it.manifest.metadata.get("graphwright.pipeline", "")
     return {"pipeline": pipeline}, [pipeline or "the artifact does not say which passes ran"]
 
 

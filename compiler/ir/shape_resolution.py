@@ -38,7 +38,8 @@ def _identifier(name: str) -> str:
 
 def _suggest(name: str, known: Iterable[str]) -> str:
     options = sorted(known)
-    near = difflib.get_close_matches(name, options, 1)
+    lower = {o.lower(): o for o in reversed(options)}
+    near = [lower[n] for n in difflib.get_close_matches(name.lower(), lower, 1)]
     listed = ", ".join(options) or "none"
     return f"did you mean {near[0]!r}?" if near else f"there are: {listed}"
 

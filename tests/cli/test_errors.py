@@ -1,0 +1,134 @@
+"""Wrong command lines: one message that says what to do, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from command_line import Invoke
+
+
+def test_unknown_words_get_suggestions(cli: Invoke, model: Path) -> None:
+    for arguments, hint in [
+        (["compil", model], "did you mean 'compile'?"),
+        (["compile", model, "--taget", "cpu"], "Did you mean '--target'?"),
+        (["compile", model, "--disable-pass", "fuze"], "did you mean 'fuse'?"),
+        (["compile", model, "--stop-after", "fuze"], "did you mean 'fuse'?"),
+        (["compile", model, "--print-after", "fuze"], "did you mean 'fuse'?"),
+        (["compile", model, "--passes", "fuze"], "did you mean 'fuse'?"),
+        (["compile", model, "--shape", "X:1x8"], "did you mean 'x'?"),
+        (["compile", model, "--allow", "cats"], "did you mean 'cast'?"),
+    ]:
+        done = cli(*arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert hint in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["compile", "MODEL", "--precision", "fp16"], 6, "use precision=fp32"),
+        (["compile", "MODEL", "--target", "tpu"], 2, "want cpu"),
+        (["compile", "MODEL", "--shape", "x:1y8"], 2, "column 4"),
+        (["compile", "MODEL", "--shape", "x:1x2x3"], 2, "has rank 2"),
+        (["compile", "MODEL", "--shape", "x:1x9"], 2, "is 8 in the model"),
+        (["compile", "MODEL", "--min-shapes", "x:1x8"], 2, "come together"),
+        (["compile", "MODEL", "-o", "nowhere/a.gw"], 2, "there is no folder"),
+        (["compile", "MODEL", "-o", "MODEL"], 2, "overwrite the model"),
+        (["compile", "nope.onnx"], 2, "there is no such file"),
+        (["compile", "MODEL", "-o", "x.gw", "--stop-after", "fuse"], 2, "no effect"),
+        (["compile", "MODEL", "--no-cache", "--cache-dir", "c"], 2, "no effect"),
+        (["compile", "MODEL", "-v", "-q"], 2, "contradict"),
+        (["compile", "MODEL", "--opt", "9"], 2, "0<=x<=3"),
+        (["compile", "UNSUPPORTED", "-o", "x.gw"], 3, "second"),
+        (["run", "ARTIFACT"], 2, "--random"),
+        (["run", "ARTIFACT", "--input", "z=0"], 2, "no input is named 'z'"),
+        (["run", "ARTIFACT", "--input", "x"], 2, "want NAME="),
+        (["run", "ARTIFACT", "--input", "x=@nope.npy"], 2, "nope.npy"),
+        (["run", "ARTIFACT", "--input", "x=2x8xf99=0"], 2, "f99"),
+        (["run", "ARTIFACT", "--input", "x=2x8xf64=0"], 2, "float64"),
+        (["run", "ARTIFACT", "--input", "x=2x9xf32=0"], 2, "axis 1"),
+        (["run", "ARTIFACT", "--input", "x=2x8=1,2"], 2, "2 values do not fill 2x8"),
+        (["run", "ARTIFACT", "--input", "x=2x8=0", "--input", "x=2x8=0"], 2, "twice"),
+        (["run", "ARTIFACT", "--input", "x=2x8=0", "--seed", "3"], 2, "no effect"),
+        (["run", "ARTIFACT", "--input", "x=2x8=0", "--shape", "N=3"], 2, "wants x to be 3x8"),
+        (["run", "ARTIFACT", "--random", "--shape", "M=3"], 2, "no dim is named 'M'"),
+        (["bench", "ARTIFACT", "--opt", "2"], 2, "compiled already"),
+        (["bench", "ARTIFACT", "--baseline", "ort"], 2, "ort:MODEL.onnx"),
+        (["bench", "ARTIFACT", "--duration", "5 years"], 2, "no duration"),
+        (["inspect", "ARTIFACT", "mem"], 2, "memory"),
+        (["inspect", "ARTIFACT", "--kernel", "nope"], 2, "no kernel has 'nope'"),
+        (["inspect", "ARTIFACT", "--variant", "z80"], 2, "there is no variant"),
+        (["inspect", "."], 2, "is a folder"),
+        (["inspect", "ARTIFACT", "io", "--json", "no/where.json"], 2, "there is no folder"),
+    ],
+)
+def test_wrong_command_lines(
+    cli: Invoke, model: Path, artifact: Path, unsupported: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    paths = {"MODEL": model, "ARTIFACT": artifact, "UNSUPPORTED": unsupported}
+    before = model.read_bytes()
+    done = cli(*(paths.get(a, a) for a in arguments))
+    assert message in done.err
+    assert done.code == code
+    assert "Traceback" not in done.err and done.out == ""
+    assert not list(tmp_path.iterdir()), "a failed command leaves nothing behind"
+    assert model.read_bytes() == before
+
+
+def test_damaged_artifact(cli: Invoke, artifact: Path, tmp_path: Path) -> None:
+    data = bytearray(artifact.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "flipped.gw").write_bytes(data)
+    (tmp_path / "cut.gw").write_bytes(data[:-100])
+    for name in ("flipped.gw", "cut.gw"):
+        for arguments in (["inspect"], ["run", "--random"], ["bench"]):
+            done = cli(arguments[0], tmp_path / name, *arguments[1:])
+            assert done.code == 5 and "error:" in done.err, done
+
+
+def test_our_own_fault_leaves_a_bundle(
+    cli: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import graphwright.compilation
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("seven")
+
+    monkeypatch.setattr(graphwright.compilation, "build", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = cli("compile", model, "-o", tmp_path / "x.gw")
+    assert done.code == 4 and "ZeroDivisionError: seven" in done.err
+    assert "Traceback" not in done.err
+    (bundle,) = tmp_path.glob("graphwright-failure-*.zip")
+    with ZipFile(bundle) as archive:
+        assert {"traceback.txt", "about.json", "files/small.onnx"} == set(archive.namelist())
+    assert "Traceback" in cli("compile", model, "-vv", "-o", tmp_path / "x.gw").err
+
+
+def test_the_console_script(artifact: Path, tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("graphwright")
+    if not script.exists():
+        pytest.skip("the console script is not installed beside this Python")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True)
+    assert done.stdout.startswith("graphwright 0.") and done.returncode == 0
+    # A reader that has seen enough is no error.
+    command = f"'{script}' inspect '{artifact}' manifest | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and "error" not in done.stderr
+
+
+def test_npz_with_awkward_names(tmp_path: Path) -> None:
+    from graphwright.compiler.cli.run import npz_bytes
+
+    arrays = {"file": np.arange(3), "gpu_0/softmax:0": np.ones((2, 2), np.float32)}
+    (tmp_path / "out.npz").write_bytes(npz_bytes(arrays))
+    with np.load(tmp_path / "out.npz") as loaded:
+        for name, value in arrays.items():
+            assert np.array_equal(loaded[name], value)

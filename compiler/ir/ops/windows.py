@@ -36,7 +36,7 @@ def infer_windows(
     """How many windows fit along each axis.
 
     With `ceil_mode` the last window may reach beyond the padding, but it starts inside the tensor
-    or its low padding.
+    or its low padding.  None fits where the window is larger: the result is empty.
     """
     out: list[Dim] = []
     for i, (extent, size) in enumerate(zip(extents, kernel, strict=True)):
@@ -46,7 +46,10 @@ def infer_windows(
             inference.require(pad, ">=", 0, f"{op}: {side} padding of spatial axis {i}")
         reach = dilation * (size - 1) + 1
         room = extent + low + high - reach
-        inference.require(room, ">=", 0, f"{op}: a window of {reach} on spatial axis {i}")
+        # The count below is not negative.  Asking for a window (room >= 0) would leave a constraint
+        # at each layer of a network whose images may be empty.
+        reason = f"{op}: windows of {reach} by {stride} on spatial axis {i}"
+        inference.require(extent + low + high, ">=", reach - stride, reason)
         if ceil_mode:
             out.append(minimum(ceildiv(room, stride) + 1, ceildiv(extent + low, stride)))
         else:

@@ -47,7 +47,8 @@ class Rewrite:
 class Journal:
     """The rewrites of a run, and the fuel that bounds them (None: no bound).
 
-    `misses` counts (rule, reason) of rules that nearly applied.  `on_rewrite` is told each step.
+    `misses` counts (rule, reason) of rules that nearly applied; `totals` are sums that a pass keeps
+    over all its executions in the run.  `on_rewrite` is told each step.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Journal:
         self.fuel, self.on_rewrite = fuel, on_rewrite
         self.rewrites: list[Rewrite] = []
         self.misses: dict[tuple[str, str], int] = {}
+        self.totals: dict[str, int] = {}
 
     @property
     def exhausted(self) -> bool:

@@ -135,6 +135,12 @@ def is_constant(value: Value) -> bool:
     return value.op is not None and value.op.name in ("constant", "full")
 
 
+def is_cheap(value: Value) -> bool:
+    """Whether a constant may be calculated anew for one user: small, or used only there."""
+    literal = literal_of(value)
+    return literal is not None and (literal.stored_bytes <= 2**16 or len(value.uses) == 1)
+
+
 def infers(op: Op, operands: Sequence[Value]) -> bool:
     """Whether the op's results would keep their types, and no constraint be added, on `operands`."""
     inference = Inference()

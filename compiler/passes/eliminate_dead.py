@@ -1,0 +1,52 @@
+"""eliminate-dead: removes ops whose results nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.passes.base import Journal, PassResult
+from graphwright.compiler.passes.rewrite import Rewriter, is_dead
+from graphwright.compiler.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class EliminateDead:
+    """Removes every op, also inside bodies, that writes nothing and whose results are unused.
+
+    One walk from last to first, so that a whole dead chain goes.  Graph inputs stay, used or not:
+    they are the signature.  Ensures that what is left is used or writes.
+
+        %0 = exp(%x)         =>   %0 = relu(%x)
+        %1 = relu(%x)             return %0
+        return %1
+    """
+
+    name: ClassVar[str] = "eliminate-dead"
+
+    def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
+        """Linear in the number of ops."""
+        del target
+        removed = 0
+        for current in graphs_of(graph):
+            with Rewriter(current, self.name, journal) as rw:
+                for op in current.ops_reversed:
+                    if rw.exhausted:
+                        break
+                    if is_dead(op):
+                        with rw.step("unused", op):
+                            rw.erase(op)
+                removed += rw.steps
+        return PassResult(removed > 0, statistics={"unused": removed} if removed else {})
+
+
+def graphs_of(graph: Graph) -> Iterator[Graph]:
+    """The graph and, depth first, the bodies inside it."""
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        yield current
+        for op in current.ops:
+            pending.extend(op.bodies)

@@ -145,7 +145,7 @@ def divide_by_power_of_two(op: Op, rw: Rewriter) -> bool | None:
     number = uniform_of(c)
     if not isinstance(number, float) or not is_cheap(c) or is_constant(x):
         return None
-    if number == 0 or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
+    if not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:  # frexp(0) is 0
         return None
     with np.errstate(all="ignore"):
         inverse = np.asarray(1.0 / number).astype(c.type.dtype.numpy)
@@ -340,7 +340,7 @@ def scalar_for_repeated(op: Op, rw: Rewriter) -> bool | None:
             continue
         number = uniform_of(value)
         if number is None or (source.name == "constant" and source.attribute("recipe") is not None):
-            continue  # a weight keeps its shape: another one may take its place
+            continue  # a weight keeps its shape and its recipe
         scalar = rw.scalar(number, value.type.dtype)
         operands = [scalar if j == i else v for j, v in enumerate(op.operands)]
         if infers(op, operands):

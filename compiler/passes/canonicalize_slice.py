@@ -5,6 +5,8 @@ Every rule is exact.  With symbolic extents a rule fires when containment is pro
 
 from __future__ import annotations
 
+import itertools
+
 from graphwright.compiler.ir.dims import Dim, prove
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.passes.match import (
@@ -237,7 +239,7 @@ def gather_one(op: Op, rw: Rewriter) -> bool | None:
     # A run: n indices with one distance between neighbours, none of them wrapping around.
     if literal.elements > 1:
         flat = [int(i) for i in literal.array().reshape(-1)]
-        if step == 0 or any(b - a != step for a, b in zip(flat, flat[1:], strict=False)):
+        if step == 0 or any(b - a != step for a, b in itertools.pairwise(flat)):
             return None
         if (flat[0] < 0) != (flat[-1] < 0):
             return None

@@ -80,7 +80,7 @@ class FoldConstants:
 
 def _make_splat(rw: Rewriter, op: Op) -> None:
     literal: Literal = op.attribute("value")
-    if literal.is_splat or not 1 < literal.elements:
+    if literal.is_splat or not literal.elements > 1:
         return
     compact = compacted(literal)
     if compact is not literal:

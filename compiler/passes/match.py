@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.literal import Literal
@@ -53,7 +54,8 @@ def uniform_of(value: Value) -> Any:
     """The one value that every element has, as a Python int, float, bool or complex; else None.
 
     Found for constants, `full`, and both seen through reshape, transpose, broadcast_to.  None too
-    for a tensor that has no elements.
+    for a tensor without elements, and for a named weight of several elements: what is derived from
+    its present values would be wrong for the weights that may take its place.
     """
     while (op := op_named(value, "reshape", "transpose", "broadcast_to")) is not None:
         value = op.operands[0]
@@ -66,7 +68,7 @@ def uniform_of(value: Value) -> Any:
     if op.name != "constant":
         return None
     literal: Literal = op.attribute("value")
-    if literal.elements == 0:
+    if literal.elements == 0 or (literal.elements > 1 and op.attribute("recipe") is not None):
         return None
     if literal.is_splat or literal.elements == 1:
         number = literal.array().reshape(-1)[0]

@@ -12,7 +12,6 @@ NAMES: tuple[str, ...] = (
     "fold-constants",
     "canonicalize",
     "decompose",
-    "raise-patterns",
     "fold-batch-norm",
     "propagate-layout",
     "fuse",

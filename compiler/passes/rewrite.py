@@ -350,6 +350,11 @@ def apply_rules(
     return PassResult(changed > 0, statistics=dict(sorted(fired.items())))
 
 
+def _has_layout(op: Op) -> bool:
+    """Rules are written for row-major tensors; a chosen layout is not theirs to undo."""
+    return any(v.type.layout is not None for v in (*op.operands, *op.results))
+
+
 def _apply(
     graph: Graph,
     rules: Sequence[Rule],
@@ -400,7 +405,7 @@ def _apply(
             while pending and not rw.exhausted:
                 op = pending.popleft()
                 queued.discard(op.id)
-                if op.is_erased or is_dead(op):
+                if op.is_erased or is_dead(op) or _has_layout(op):
                     continue
                 if op.name not in applicable:
                     applicable[op.name] = (*by_name.get(op.name, ()), *by_kind.get(op.kind, ()))

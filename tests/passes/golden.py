@@ -109,7 +109,9 @@ def compare(
             assert why is None, f"output {i} under {binding}: {why}"
 
 
-def difference(want: np.ndarray, got: np.ndarray, tolerance: float | None, zeros: bool) -> str | None:
+def difference(
+    want: np.ndarray, got: np.ndarray, tolerance: float | None, zeros: bool
+) -> str | None:
     """None when the arrays agree, else in what they do not."""
     if (want.dtype, want.shape) != (got.dtype, got.shape):
         return f"{got.dtype}{list(got.shape)}, want {want.dtype}{list(want.shape)}"
@@ -123,7 +125,9 @@ def difference(want: np.ndarray, got: np.ndarray, tolerance: float | None, zeros
         if same.all():
             return None
         at = tuple(int(i) for i in np.argwhere(~same)[0])
-        return f"{np.count_nonzero(~same)} elements differ, first at {at}: {got[at]}, want {want[at]}"
+        return (
+            f"{np.count_nonzero(~same)} elements differ, first at {at}: {got[at]}, want {want[at]}"
+        )
     w, g = want.astype(np.float64), got.astype(np.float64)
     if not np.isfinite(w).all():
         return "the graph before gives numbers that are not finite; choose other inputs"

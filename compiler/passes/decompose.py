@@ -1,0 +1,154 @@
+"""decompose: ops that no kernel is written for become ops that there are kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphwright.compiler.ir.dims import Dim, floordiv, product
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.types import F32
+from graphwright.compiler.passes.base import Journal, PassResult
+from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule
+from graphwright.compiler.target import Target
+
+
+def _wide(rw: Rewriter, op: Op, build: Callable[[list[Value]], Value]) -> bool:
+    """Replaces the op by what `build` makes of its operands, 16-bit floats calculated in f32.
+
+    A sum of squares leaves the range of f16 long before its root does.
+    """
+    dtype = op.result.type.dtype
+    if dtype.bits >= 32:
+        return rw.replace(build(list(op.operands)))
+    wide = [rw.value("cast", v, dtype=F32) for v in op.operands]
+    return rw.replace(rw.value("cast", build(wide), dtype=dtype))
+
+
+def _per_channel(rw: Rewriter, vector: Value, rank: int) -> Value:
+    """A vector [C] as [C, 1, ...], which broadcasts along axis 1 of a tensor of this rank."""
+    shape = (vector.type.shape[0], *[1] * (rank - 2))
+    return vector if rank == 2 else rw.value("reshape", vector, shape=shape)
+
+
+@rule("batch_norm")
+def batch_norm(op: Op, rw: Rewriter) -> bool | None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias => x * s + b with
+    s = scale / sqrt(variance + epsilon) and b = bias - mean * s, constants as a rule."""
+    rank = op.result.type.rank
+
+    def make(name: str, a: Value, b: Value | None) -> Value:
+        return rw.value(name, a) if b is None else rw.value(name, a, b)
+
+    def build(operands: list[Value]) -> Value:
+        x, *parameters = operands
+        epsilon = rw.scalar(op.attribute("epsilon"), x.type.dtype)
+        s, b = scale_and_shift(make, epsilon, parameters)
+        scaled = rw.value("mul", x, _per_channel(rw, s, rank))
+        return rw.value("add", scaled, _per_channel(rw, b, rank))
+
+    return _wide(rw, op, build)
+
+
+def scale_and_shift(
+    make: Callable[[str, Value, Value | None], Value],
+    epsilon: Value,
+    parameters: Sequence[Value],
+) -> tuple[Value, Value]:
+    """The vectors s and b such that a batch norm with (scale, bias, mean, variance) is x * s + b.
+
+    `make(op, a, b)` makes each op on the way: at run time or, for constants, now.
+    """
+    scale, bias, mean, variance = parameters
+    root = make("sqrt", make("add", variance, epsilon), None)
+    s = make("div", scale, root)
+    return s, make("sub", bias, make("mul", mean, s))
+
+
+@rule("instance_norm")
+def instance_norm(op: Op, rw: Rewriter) -> bool | None:
+    """A layer norm over the spatial axes with parameters a channel."""
+    rank = op.result.type.rank
+    if rank < 3:
+        return rw.fail("no spatial axes")
+    x, scale, bias = op.operands
+    return rw.replace_by(
+        "layer_norm",
+        x,
+        _per_channel(rw, scale, rank),
+        _per_channel(rw, bias, rank),
+        axis=2,
+        epsilon=op.attribute("epsilon"),
+    )
+
+
+@rule("group_norm")
+def group_norm(op: Op, rw: Rewriter) -> bool | None:
+    """A layer norm over each group as one row, then scale and bias a channel."""
+    shape, groups = op.result.type.shape, op.attribute("groups")
+    row: Dim = floordiv(product(shape[1:]), groups)
+
+    def build(operands: list[Value]) -> Value:
+        x, scale, bias = operands
+        rows = rw.value("reshape", x, shape=(shape[0], groups, row))
+        normal = rw.value("layer_norm", rows, axis=2, epsilon=op.attribute("epsilon"))
+        back = rw.value("reshape", normal, shape=shape)
+        scaled = rw.value("mul", back, _per_channel(rw, scale, len(shape)))
+        return rw.value("add", scaled, _per_channel(rw, bias, len(shape)))
+
+    return _wide(rw, op, build)
+
+
+@rule("lp_normalize")
+def lp_normalize(op: Op, rw: Rewriter) -> bool | None:
+    """x / norm, and 0 where the norm is 0."""
+
+    def build(operands: list[Value]) -> Value:
+        (x,) = operands
+        dtype, axes = x.type.dtype, (op.attribute("axis"),)
+        if op.attribute("p") == 1:
+            norm = rw.value("reduce_sum", rw.value("abs", x), axes=axes, keepdims=True)
+        else:
+            squares = rw.value("reduce_sum", rw.value("mul", x, x), axes=axes, keepdims=True)
+            norm = rw.value("sqrt", squares)
+        zero = rw.scalar(0.0, dtype)
+        return rw.value("where", rw.value("equal", norm, zero), zero, rw.value("div", x, norm))
+
+    return _wide(rw, op, build)
+
+
+@rule("matmul")
+def matmul_of_vector(op: Op, rw: Rewriter) -> bool | None:
+    """matmul with a vector => matmul of matrices with an axis of extent 1, and a reshape."""
+    a, b = op.operands
+    if a.type.rank > 1 and b.type.rank > 1:
+        return None
+    if a.type.rank == 1:
+        a = rw.value("reshape", a, shape=(1, *a.type.shape))
+    if b.type.rank == 1:
+        b = rw.value("reshape", b, shape=(*b.type.shape, 1))
+    return rw.replace_by("reshape", rw.value("matmul", a, b), shape=op.result.type.shape)
+
+
+RULES: tuple[Rule, ...] = (batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector)
+
+
+@dataclass(frozen=True, slots=True)
+class Decompose:
+    """Writes batch, instance and group norm, Lp normalisation and products with vectors in terms of
+    multiplies, adds, reductions, layer norms and matrix products.
+
+    Required: code generation has no kernels for these ops.  16-bit floats are calculated in f32
+    between the first and the last op, as the references do.
+
+        %5 = batch_norm(%x, %scale, %bias, %mean, %variance)   =>   %9 = mul(%x, %7)
+                                                                    %10 = add(%9, %8)
+    """
+
+    name: ClassVar[str] = "decompose"
+
+    def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
+        """Linear in ops."""
+        del target
+        return apply_rules(graph, RULES, self.name, journal)

@@ -180,8 +180,11 @@ class CpuExecutor:
         if out is not None:
             results, write_back = self._check_out(out, arrays, replay)
         else:
-            for shape, dtype in zip(replay.output_shapes, self._output_dtypes, strict=True):
-                results.append(np.empty(shape, dtype))
+            try:
+                for shape, dtype in zip(replay.output_shapes, self._output_dtypes, strict=True):
+                    results.append(np.empty(shape, dtype))
+            except (MemoryError, ValueError) as error:
+                raise ResourceError(f"outputs of shape {replay.output_shapes}: {error}") from None
         for i, patches in enumerate(replay.outputs):
             start = address(results[i])
             if start % ALIGNMENT:  # numpy's allocator promises less than malloc gives

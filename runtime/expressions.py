@@ -24,32 +24,44 @@ _ARITY = {
 }
 
 
-def check_expression(
-    expression: Any, symbols: Collection[str], where: str, depth: int = 0
-) -> Expression:
-    """The expression itself.  Raises ArtifactError naming `where` when it is not well formed."""
+class FieldError(ArtifactError):
+    """What is wrong with a value of the manifest; `within` adds where it stands, inside out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message, self.path = message, ""
+
+    def within(self, part: str | int) -> FieldError:
+        """The same error, in field `part` of an object or item `part` of a list."""
+        step = f"[{part}]" if isinstance(part, int) else part
+        dot = "." if self.path and not self.path.startswith("[") else ""
+        self.path = step + dot + self.path
+        self.args = (f"manifest: {self.path}: {self.message}",)
+        return self
+
+
+def check_expression(expression: Any, symbols: Collection[str], depth: int = 0) -> Expression:
+    """The expression with tuples for lists.  Raises FieldError when it is not well formed."""
     if type(expression) is int:
         if -MAX_INT <= expression <= MAX_INT:
             return expression
-        raise ArtifactError(f"manifest: {where}: {expression} does not fit 64 bits")
+        raise FieldError(f"{expression} does not fit 64 bits")
     if isinstance(expression, str):
         if expression in symbols:
             return expression
-        raise ArtifactError(f"manifest: {where}: {expression!r} is not a declared symbol")
+        raise FieldError(f"{expression!r} is not a declared symbol")
     if not isinstance(expression, list | tuple) or not expression:
-        raise ArtifactError(
-            f"manifest: {where}: want an int, a symbol or [operator, operands], got "
-            f"{type(expression).__name__}"
-        )
+        kind = type(expression).__name__
+        raise FieldError(f"want an int, a symbol or [operator, operands], got {kind}")
     operator, *operands = expression
     arity = _ARITY.get(operator) if isinstance(operator, str) else None
     if arity is None:
-        raise ArtifactError(f"manifest: {where}: unknown operator {str(operator)[:40]!r}")
+        raise FieldError(f"unknown operator {str(operator)[:40]!r}")
     if not arity[0] <= len(operands) <= arity[1]:
-        raise ArtifactError(f"manifest: {where}: {operator!r} with {len(operands)} operands")
+        raise FieldError(f"{operator!r} with {len(operands)} operands")
     if depth >= _MAX_DEPTH:
-        raise ArtifactError(f"manifest: {where}: nested deeper than {_MAX_DEPTH}")
-    return (operator, *(check_expression(o, symbols, where, depth + 1) for o in operands))
+        raise FieldError(f"nested deeper than {_MAX_DEPTH}")
+    return (operator, *[check_expression(o, symbols, depth + 1) for o in operands])
 
 
 def format_expression(expression: Expression) -> str:

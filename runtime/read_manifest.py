@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from graphwright.errors import ArtifactError
-from graphwright.runtime.expressions import MAX_INT, check_expression
+from graphwright.runtime.expressions import MAX_INT, FieldError, check_expression
 from graphwright.runtime.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
@@ -41,6 +41,7 @@ DTYPE_BITS = {
     "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8,
 }  # fmt: skip
 RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "broadcast")
+_LAUNCH_KINDS = ("kernel", "branch", "jump", "host")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _SYMBOL_IN_BINARY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -48,74 +49,104 @@ _SYMBOL_IN_BINARY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Fields:
     """One JSON object: each field is taken once, by name, with its type checked."""
 
-    def __init__(self, value: Any, where: str, lenient: bool) -> None:
+    def __init__(self, value: Any, lenient: bool) -> None:
         if not isinstance(value, dict):
-            raise ArtifactError(f"manifest: {where}: want an object, got {type(value).__name__}")
-        self._left: dict[str, Any] = dict(value)
-        self.where, self.lenient = where, lenient
+            raise FieldError(f"want an object, got {type(value).__name__}")
+        self._left: dict[str, Any] = value  # taken apart; nobody else has it
+        self._lenient = lenient
 
-    def take(self, name: str, default: Any = ...) -> Any:
-        if name in self._left:
-            return self._left.pop(name)
-        if default is ...:
-            raise ArtifactError(f"manifest: {self.where}: the field {name!r} is missing")
-        return default
+    def take(self, name: str, parse: Callable[[Any], T], default: Any = ...) -> T:
+        value = self._left.pop(name, default)
+        if value is ...:
+            raise FieldError(f"the field {name!r} is missing")
+        try:
+            return parse(value)
+        except FieldError as error:
+            raise error.within(name) from None
 
     def integer(self, name: str, low: int, high: int, default: Any = ...) -> int:
-        return _integer(self.take(name, default), low, high, f"{self.where}.{name}")
+        value = self._left.pop(name, default)
+        if type(value) is int and low <= value <= high:
+            return value
+        if value is ...:
+            raise FieldError(f"the field {name!r} is missing")
+        try:
+            return _integer(value, low, high)
+        except FieldError as error:
+            raise error.within(name) from None
 
     def text(self, name: str, default: Any = ...) -> str:
-        return _text(self.take(name, default), f"{self.where}.{name}")
+        return self.take(name, _text, default)
 
     def items(
-        self, name: str, parse: Callable[[Any, str], T], default: Any = ..., most: int = 1 << 20
+        self, name: str, parse: Callable[[Any], T], default: Any = ..., most: int = 1 << 20
     ) -> tuple[T, ...]:
-        value, where = self.take(name, default), f"{self.where}.{name}"
-        if not isinstance(value, list | tuple):
-            raise ArtifactError(f"manifest: {where}: want a list, got {type(value).__name__}")
-        if len(value) > most:
-            raise ArtifactError(f"manifest: {where}: {len(value)} items, at most {most}")
-        return tuple(parse(v, f"{where}[{i}]") for i, v in enumerate(value))
+        if default == () and name not in self._left:
+            return ()
+        return self.take(name, lambda value: _items(value, parse, most), default)
 
-    def mapping(self, name: str, parse: Callable[[Any, str], T]) -> dict[str, T]:
-        value, where = self.take(name, {}), f"{self.where}.{name}"
-        if not isinstance(value, dict):
-            raise ArtifactError(f"manifest: {where}: want an object, got {type(value).__name__}")
-        return {k: parse(v, f"{where}[{k!r}]") for k, v in value.items()}
+    def mapping(self, name: str, parse: Callable[[Any], T]) -> dict[str, T]:
+        return self.take(name, lambda value: _mapping(value, parse), {})
 
     def close(self) -> None:
-        if self._left and not self.lenient:
-            raise ArtifactError(f"manifest: {self.where}: unknown field {next(iter(self._left))!r}")
+        if self._left and not self._lenient:
+            raise FieldError(f"unknown field {next(iter(self._left))!r}")
 
 
-def _integer(value: Any, low: int, high: int, where: str) -> int:
+def _items(value: Any, parse: Callable[[Any], T], most: int) -> tuple[T, ...]:
+    if not isinstance(value, list | tuple):
+        raise FieldError(f"want a list, got {type(value).__name__}")
+    if len(value) > most:
+        raise FieldError(f"{len(value)} items, at most {most}")
+    out: list[T] = []
+    try:
+        for item in value:
+            out.append(parse(item))
+    except FieldError as error:
+        raise error.within(len(out)) from None
+    return tuple(out)
+
+
+def _mapping(value: Any, parse: Callable[[Any], T]) -> dict[str, T]:
+    if not isinstance(value, dict):
+        raise FieldError(f"want an object, got {type(value).__name__}")
+    out: dict[str, T] = {}
+    for key, item in value.items():
+        try:
+            out[key] = parse(item)
+        except FieldError as error:
+            raise error.within(f"[{key!r}]") from None
+    return out
+
+
+def _integer(value: Any, low: int, high: int) -> int:
     if type(value) is not int:
-        raise ArtifactError(f"manifest: {where}: want an int, got {type(value).__name__}")
+        raise FieldError(f"want an int, got {type(value).__name__}")
     if not low <= value <= high:
-        raise ArtifactError(f"manifest: {where}: {value} is not in {low}..{high}")
+        raise FieldError(f"{value} is not in {low}..{high}")
     return value
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ArtifactError(f"manifest: {where}: want a string, got {type(value).__name__}")
+        raise FieldError(f"want a string, got {type(value).__name__}")
     return value
 
 
-def _dtype(value: Any, where: str) -> str:
-    if _text(value, where) not in DTYPE_BITS:
-        raise ArtifactError(f"manifest: {where}: unknown element type {value!r}")
+def _dtype(value: Any) -> str:
+    if _text(value) not in DTYPE_BITS:
+        raise FieldError(f"unknown element type {value!r}")
     return value
 
 
-def _choice(value: Any, choices: Collection[str], where: str) -> Any:
-    if _text(value, where) not in choices:
-        raise ArtifactError(f"manifest: {where}: {value!r} is none of {', '.join(choices)}")
+def _choice(value: Any, choices: Collection[str]) -> Any:
+    if _text(value) not in choices:
+        raise FieldError(f"{value!r} is none of {', '.join(choices)}")
     return value
 
 
-def _count(value: Any, where: str) -> int:
-    return _integer(value, 0, MAX_INT, where)
+def _count(value: Any) -> int:
+    return _integer(value, 0, MAX_INT)
 
 
 class _Reader:
@@ -125,103 +156,102 @@ class _Reader:
         self.lenient = lenient
         self.symbols: tuple[str, ...] = ()
         self.counts: dict[str, int] = {}
+        self.kernels = 0
 
-    def fields(self, value: Any, where: str) -> Fields:
-        return Fields(value, where, self.lenient)
+    def fields(self, value: Any) -> Fields:
+        return Fields(value, self.lenient)
 
-    def expression(self, value: Any, where: str) -> Expression:
-        return check_expression(value, self.symbols, where)
+    def expression(self, value: Any) -> Expression:
+        if type(value) is int and -MAX_INT <= value <= MAX_INT:
+            return value
+        return check_expression(value, self.symbols)
 
-    def symbol(self, value: Any, where: str) -> SymbolSpec:
-        f = self.fields(value, where)
+    def bound_by(self, value: Any) -> tuple[int, int] | None:
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != 2:
+            raise FieldError("want [input, axis] or null")
+        return _integer(value[0], 0, 1 << 20), _integer(value[1], 0, MAX_RANK - 1)
+
+    def symbol(self, value: Any) -> SymbolSpec:
+        f = self.fields(value)
         name = f.text("name")
         if not _IDENTIFIER.fullmatch(name):
-            raise ArtifactError(f"manifest: {where}.name: {name!r} is not an identifier")
+            raise FieldError(f"{name!r} is not an identifier").within("name")
         low = f.integer("min", 0, MAX_INT)
         high = f.integer("max", low, MAX_INT)
         multiple_of = f.integer("multiple_of", 1, MAX_INT)
         opt = f.integer("opt", 0, MAX_INT)
-        bound_by = f.take("bound_by")
-        if bound_by is not None:
-            if not isinstance(bound_by, list) or len(bound_by) != 2:
-                raise ArtifactError(f"manifest: {where}.bound_by: want [input, axis] or null")
-            bound_by = (
-                _integer(bound_by[0], 0, 1 << 20, f"{where}.bound_by[0]"),
-                _integer(bound_by[1], 0, MAX_RANK - 1, f"{where}.bound_by[1]"),
-            )
+        bound_by = f.take("bound_by", self.bound_by)
         f.close()
         return SymbolSpec(name, low, high, multiple_of, opt, bound_by)
 
-    def tensor(self, value: Any, where: str) -> TensorSpec:
-        f = self.fields(value, where)
-        name, dtype = f.text("name"), _dtype(f.take("dtype"), f"{where}.dtype")
-        shape = f.items("shape", self.expression, most=MAX_RANK)
-        default = f.take("default", None)
-        if default is not None:
-            _integer(default, 0, (1 << 31) - 1, f"{where}.default")
+    def extent(self, value: Any) -> Expression:
+        if isinstance(value, int) and value < 0:
+            raise FieldError(f"{value} is negative")
+        return self.expression(value)
+
+    def tensor(self, value: Any) -> TensorSpec:
+        f = self.fields(value)
+        name, dtype = f.text("name"), f.take("dtype", _dtype)
+        shape = f.items("shape", self.extent, most=MAX_RANK)
+        default = f.take("default", lambda v: None if v is None else _count(v), None)
         f.close()
-        for axis, extent in enumerate(shape):
-            if isinstance(extent, int) and extent < 0:
-                raise ArtifactError(f"manifest: {where}.shape[{axis}]: {extent} is negative")
         return TensorSpec(name, dtype, shape, default)
 
-    def constraint(self, value: Any, where: str) -> ConstraintSpec:
-        f = self.fields(value, where)
-        left = self.expression(f.take("left"), f"{where}.left")
-        relation = _choice(f.take("relation"), RELATIONS, f"{where}.relation")
-        right = self.expression(f.take("right"), f"{where}.right")
-        reason = f.text("reason")
+    def constraint(self, value: Any) -> ConstraintSpec:
+        f = self.fields(value)
+        left = f.take("left", self.expression)
+        relation = f.take("relation", lambda v: _choice(v, RELATIONS))
+        right, reason = f.take("right", self.expression), f.text("reason")
         f.close()
         return ConstraintSpec(left, relation, right, reason)
 
-    def weight(self, value: Any, where: str) -> WeightSpec:
-        f = self.fields(value, where)
-        name, dtype = f.text("name"), _dtype(f.take("dtype"), f"{where}.dtype")
-        shape = f.items("shape", _count, most=MAX_RANK)
-        recipe = f.text("recipe", "")
+    def weight(self, value: Any) -> WeightSpec:
+        f = self.fields(value)
+        name, dtype = f.text("name"), f.take("dtype", _dtype)
+        shape, recipe = f.items("shape", _count, most=MAX_RANK), f.text("recipe", "")
         f.close()
         return WeightSpec(name, dtype, shape, recipe)
 
-    def pointer(self, value: Any, where: str) -> Pointer:
+    def pointer(self, value: Any) -> Pointer:
         if not isinstance(value, list) or not 2 <= len(value) <= 3:
-            raise ArtifactError(f"manifest: {where}: want [space, index] or [space, index, offset]")
-        space = _choice(value[0], self.counts, f"{where}[0]")
-        count = self.counts[space]
-        if not count:
-            raise ArtifactError(f"manifest: {where}: there is no {space} to point to")
-        index = _integer(value[1], 0, count - 1, f"{where}[1]")
-        offset = self.expression(value[2], f"{where}[2]") if len(value) == 3 else 0
-        return Pointer(space, index, offset)
+            raise FieldError("want [space, index] or [space, index, offset]")
+        space, index = value[0], value[1]
+        count = self.counts.get(space) if isinstance(space, str) else None
+        if count is None:
+            raise FieldError(f"{space!r} is none of {', '.join(self.counts)}").within(0)
+        if type(index) is not int or not 0 <= index < count:
+            raise FieldError(f"there is no {space} {index!r}, only {count}").within(1)
+        return Pointer(space, index, self.expression(value[2]) if len(value) == 3 else 0)  # type: ignore[arg-type]
 
-    def buffer(self, value: Any, where: str) -> Buffer:
-        f = self.fields(value, where)
-        size = self.expression(f.take("size"), f"{where}.size")
-        after = f.items("after", _count, ())
+    def buffer(self, value: Any) -> Buffer:
+        f = self.fields(value)
+        size, after = f.take("size", self.expression), f.items("after", _count, ())
         values = f.items("values", _text, ())
         first, last = f.integer("first", 0, MAX_INT, 0), f.integer("last", 0, MAX_INT, 0)
         f.close()
         return Buffer(size, after, values, first, last)
 
-    def plan(self, value: Any, where: str) -> Plan:
-        f = self.fields(value, where)
+    def plan(self, value: Any) -> Plan:
+        f = self.fields(value)
         buffers = f.items("buffers", self.buffer, ())
         for i, b in enumerate(buffers):
             if any(j >= i for j in b.after):
-                raise ArtifactError(
-                    f"manifest: {where}.buffers[{i}].after: names a buffer that does not come before"
-                )
+                error = FieldError("names a buffer that does not come before")
+                raise error.within("after").within(i).within("buffers")
         alignment = f.integer("alignment", 1, 1 << 21, 64)
         if alignment & (alignment - 1):
-            raise ArtifactError(f"manifest: {where}.alignment: {alignment} is no power of two")
+            raise FieldError(f"{alignment} is no power of two").within("alignment")
         bounds, sizes = f.mapping("lower_bounds", _count), f.mapping("sizes", _count)
         f.close()
         return Plan(buffers, alignment, bounds, sizes)
 
-    def kernel(self, value: Any, where: str) -> Kernel:
-        f = self.fields(value, where)
+    def kernel(self, value: Any) -> Kernel:
+        f = self.fields(value)
         name = f.text("name")
         if not _SYMBOL_IN_BINARY.fullmatch(name):
-            raise ArtifactError(f"manifest: {where}.name: {name[:80]!r} is not a symbol name")
+            raise FieldError(f"{name[:80]!r} is not a symbol name").within("name")
         kernel = Kernel(
             name,
             f.text("source"),
@@ -235,12 +265,11 @@ class _Reader:
         f.close()
         return kernel
 
-    def launch(self, value: Any, where: str) -> Launch:
-        f = self.fields(value, where)
-        kind = _choice(f.take("kind", "kernel"), ("kernel", "branch", "jump", "host"), where)
+    def launch(self, value: Any) -> Launch:
+        f = self.fields(value)
         launch = Launch(
-            kind,
-            f.integer("kernel", 0, max(self.counts["kernel"] - 1, 0), 0),
+            f.take("kind", lambda v: _choice(v, _LAUNCH_KINDS), "kernel"),
+            f.integer("kernel", 0, max(self.kernels - 1, 0), 0),
             f.items("pointers", self.pointer, ()),
             f.items("scalars", self.expression, ()),
             f.items("grid", self.expression, (), 3),
@@ -251,42 +280,39 @@ class _Reader:
             f.text("reason", ""),
         )
         f.close()
-        if launch.kind == "kernel" and not self.counts["kernel"]:
-            raise ArtifactError(f"manifest: {where}.kernel: the variant has no kernels")
+        if launch.kind == "kernel" and not self.kernels:
+            raise FieldError("the variant has no kernels").within("kernel")
         if launch.kind == "branch" and len(launch.pointers) != 1:
-            raise ArtifactError(f"manifest: {where}.pointers: a branch has one, its condition")
-        if any(w >= len(launch.pointers) for w in launch.writes):
-            raise ArtifactError(f"manifest: {where}.writes: names a pointer that is not there")
+            raise FieldError("a branch has one, its condition").within("pointers")
+        if launch.writes and max(launch.writes) >= len(launch.pointers):
+            raise FieldError("names a pointer that is not there").within("writes")
         return launch
 
-    def variant(self, value: Any, where: str) -> Variant:
-        f = self.fields(value, where)
+    def variant(self, value: Any) -> Variant:
+        f = self.fields(value)
         target, library = f.text("target"), f.text("library")
-        kernels = f.items("kernels", self.kernel)
-        plan = self.plan(f.take("plan"), f"{where}.plan")
-        self.counts |= {"arena": len(plan.buffers), "kernel": len(kernels)}
-        spaces = self.counts
-        self.counts = {k: v for k, v in spaces.items() if k != "state"}
+        kernels, plan = f.items("kernels", self.kernel), f.take("plan", self.plan)
+        self.counts["arena"], self.kernels = len(plan.buffers), len(kernels)
         launches = f.items("launches", self.launch)
         for i, step in enumerate(launches):
             if i + 1 + step.jump > len(launches):
-                raise ArtifactError(f"manifest: {where}.launches[{i}].jump: leaves the program")
+                raise FieldError("leaves the program").within("jump").within(i).within("launches")
         needs = f.items("needs", _text, ())
         precision, capture = f.mapping("precision", _count), f.text("capture", "")
         f.close()
         return Variant(target, library, kernels, launches, plan, needs, precision, capture)
 
-    def file(self, value: Any, where: str) -> Mapping[str, Any]:
-        f = self.fields(value, where)
+    def file(self, value: Any) -> Mapping[str, Any]:
+        f = self.fields(value)
         digest = f.text("sha256")
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ArtifactError(f"manifest: {where}.sha256: want 64 lower-case hex digits")
+            raise FieldError("want 64 lower-case hex digits").within("sha256")
         entry: dict[str, Any] = {"sha256": digest, "bytes": f.integer("bytes", 0, MAX_INT)}
         chunk = f.integer("chunk", 0, MAX_INT, 0)
-        crc32 = f.items("crc32", lambda v, w: _integer(v, 0, 0xFFFFFFFF, w), ())
+        crc32 = f.items("crc32", lambda v: _integer(v, 0, 0xFFFFFFFF), ())
         if chunk:
             if len(crc32) != -(-entry["bytes"] // chunk):
-                raise ArtifactError(f"manifest: {where}.crc32: want one value per chunk")
+                raise FieldError("want one value per chunk").within("crc32")
             entry |= {"chunk": chunk, "crc32": crc32}
         f.close()
         return entry
@@ -361,8 +387,9 @@ def read_manifest(data: bytes) -> Manifest:
         )  # bytes: json detects UTF-8
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"manifest: not valid JSON: {str(error)[:200]}") from None
-    f = Fields(raw, "manifest", lenient=False)
-    format = f.take("format")
+    if not isinstance(raw, dict):
+        raise ArtifactError(f"manifest: want an object, got {type(raw).__name__}")
+    format = raw.pop("format", None)
     if not isinstance(format, list) or len(format) != 2 or any(type(n) is not int for n in format):
         raise ArtifactError("manifest: format: want [major, minor]")
     major, minor = format
@@ -371,11 +398,14 @@ def read_manifest(data: bytes) -> Manifest:
             f"the artifact has format {major}.{minor}, this runtime reads {FORMAT_MAJOR}.x: "
             f"{'upgrade graphwright' if major > FORMAT_MAJOR else 'compile the model again'}"
         )
-    f.lenient = minor > FORMAT_MINOR
-    abi = f.integer("kernel_abi", 0, 1 << 31)
-    if abi != KERNEL_ABI:
-        raise ArtifactError(
-            f"the artifact's kernels have ABI {abi}, this runtime calls ABI {KERNEL_ABI}: "
-            "compile the model again"
-        )
-    return _Reader(f.lenient).manifest(f, (major, minor))
+    f = Fields(raw, lenient=minor > FORMAT_MINOR)
+    try:
+        abi = f.integer("kernel_abi", 0, 1 << 31)
+        if abi != KERNEL_ABI:
+            raise ArtifactError(
+                f"the artifact's kernels have ABI {abi}, this runtime calls ABI {KERNEL_ABI}: "
+                "compile the model again"
+            )
+        return _Reader(minor > FORMAT_MINOR).manifest(f, (major, minor))
+    except FieldError as error:
+        raise ArtifactError(str(error) if error.path else f"manifest: {error}") from None

@@ -65,7 +65,7 @@ def random_dims(draw: st.DrawFn) -> Dim:
 @given(random_dims(), *[st.integers(1, 100)] * 3)
 def test_expressions_mean_what_dims_mean(dim: Dim, a: int, b: int, c: int) -> None:
     binding = {"A": a, "B": b, "C": c}
-    expression = check_expression(dims.to_json(dim), binding, "test")
+    expression = check_expression(dims.to_json(dim), binding)
     assert evaluate_expression(expression, binding) == dims.evaluate(dim, binding)
     assert symbols_in(expression) == {s.name for s in dims.symbols_of(dim)}
     assert format_expression(expression)

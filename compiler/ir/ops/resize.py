@@ -146,8 +146,9 @@ class Resize(OpDef):
             check_float("resize", x)
         for axis, (size, extent) in enumerate(zip(attributes["sizes"], x.shape, strict=True)):
             inference.require(size, ">=", 0, f"resize: size of axis {axis}")
-            if size != 0 and size != extent:
-                inference.require(extent, ">", 0, f"resize: extent of axis {axis}")
+            # Elements cannot come from nothing; a multiple of no elements is none.
+            if isinstance(extent, int) or size % extent != 0:
+                inference.require(extent, ">" if size != 0 else ">=", 0, f"resize: extent {axis}")
         return [x.with_shape(attributes["sizes"])]
 
     def reference(

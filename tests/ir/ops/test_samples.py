@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +18,30 @@ from graphwright.compiler.ir.printer import print_graph
 
 ALL = list(samples())
 BODIES = ("fused", "if", "constant")  # tested with the graph text, not alone
+OPS = [n for n in REGISTRY if n not in BODIES]
+
+
+@contextmanager
+def named(sample: Sample) -> Iterator[None]:
+    """A failure inside says which sample it was."""
+    try:
+        yield
+    except Exception as e:
+        e.add_note(f"sample {sample}")
+        raise
+
+
+def for_each_sample(check: Callable[[Sample], None]) -> Callable[[str], None]:
+    """One test an op, since thousands of tests would cost more than what they do."""
+
+    @pytest.mark.parametrize("op", OPS)
+    def test(op: str) -> None:
+        for sample in ALL:
+            if sample.op == op:
+                with named(sample):
+                    check(sample)
+
+    return test
 
 
 def same(a: np.ndarray, b: np.ndarray) -> None:
@@ -24,7 +50,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
     assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("sample", ALL, ids=str)
+@for_each_sample
 def test_reference_has_the_inferred_types(sample: Sample) -> None:
     graph = graph_of(sample)
     assert not graph.constraints, "a static graph leaves nothing open"
@@ -37,7 +63,7 @@ def test_reference_has_the_inferred_types(sample: Sample) -> None:
         same(a, b)
 
 
-@pytest.mark.parametrize("sample", ALL, ids=str)
+@for_each_sample
 def test_wider_calculation_agrees(sample: Sample) -> None:
     graph = graph_of(sample)
     narrow, wide = (
@@ -56,7 +82,7 @@ def test_wider_calculation_agrees(sample: Sample) -> None:
         np.testing.assert_allclose(a[fits], b[fits], rtol=4 * step, atol=max(tiny, 1e-30))
 
 
-@pytest.mark.parametrize("sample", ALL, ids=str)
+@for_each_sample
 def test_text_goes_round(sample: Sample) -> None:
     for dynamic in (False, True):
         text = print_graph(graph_of(sample, dynamic=dynamic))

@@ -23,6 +23,7 @@ def region(
     """A graph with one fused op.  `layouts` are those of the outputs (default row-major).
 
     `constants` makes operands of these positions constants of the top level instead of inputs.
+    Kind "lone" puts the ops on the top level, without a region.
     """
     graph = Graph("test", registry=REGISTRY)
     body = Graph("body", registry=REGISTRY)
@@ -34,6 +35,12 @@ def region(
         else:
             operands.append(graph.add_input(f"x{i}", type))
         body.add_input(f"a{i}", type)
+    if kind == "lone":
+        outputs = list(build(graph, operands))
+        for value, layout in zip(outputs, layouts, strict=False):
+            value.type = value.type.with_layout(layout)
+        graph.set_outputs(outputs)
+        return graph
     outputs = list(build(body, body.inputs))
     for value, layout in zip(outputs, layouts, strict=False):
         value.type = value.type.with_layout(layout)

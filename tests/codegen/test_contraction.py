@@ -86,6 +86,29 @@ def heads(g, v):
     return [one(g, "matmul", [x, v[1]])]
 
 
+def scores(g, v):
+    k = one(g, "transpose", [v[1]], permutation=(0, 2, 3, 1))
+    q = one(g, "transpose", [v[0]], permutation=(0, 2, 1, 3))
+    return [one(g, "mul", [one(g, "matmul", [q, k]), v[2]])]
+
+
+def context(g, v):
+    values = one(g, "transpose", [v[1]], permutation=(0, 2, 1, 3))
+    y = one(g, "transpose", [one(g, "matmul", [v[0], values])], permutation=(0, 2, 1, 3))
+    return [one(g, "reshape", [y], shape=(N, W, 32))]
+
+
+def pool(name, **given):
+    def build(g, v):
+        attributes = {
+            "kernel": (3, 3), "strides": (2, 2), "low": (1, 1), "high": (1, 1),
+            "dilations": (1, 1), **given,
+        }  # fmt: skip
+        return [one(g, name, [v[0]], **attributes)]
+
+    return build
+
+
 X = t(N, 12, 6, 6, layout=NHWC)
 SAME = {"low": (1, 1), "high": (1, 1)}
 # name: operand types, builder, constants by operand, layouts of the outputs
@@ -114,15 +137,25 @@ CASES = {
     "matmul-vector": ([t(24), t(24, 40), t(40)], product(added), (1, 2), [None]),
     "matmul-turned": ([t(N, 24), t(40, 24)], turned, (1,), [None]),
     "matmul-heads": ([t(N, 4, 5, 6), t(24, 10)], heads, (1,), [None]),
+    "scores": ([t(N, W, 4, 8), t(N, W, 4, 8), t(1)], scores, (), [None]),
+    "context": ([t(N, 4, W, W), t(N, W, 4, 8)], context, (), [None]),
+    "matmul-activations": ([t(N, 5, W), t(W, 20)], product(), (), [None]),
+    "matmul-broadcast": ([t(2, 1, N, 6), t(3, 6, W)], product(), (), [None]),
+    "matmul-vectors": ([t(N, W), t(W)], product(), (), [None]),
+    "matmul-constant-left": ([t(20, 12), t(N, 12, W)], product(), (0,), [None]),
+    "max-pool": ([X], pool("max_pool"), (), [NHWC]),
+    "max-pool-nchw": ([t(N, 12, 9, W)], pool("max_pool", kernel=(2, 3)), (), [None]),
+    "average-pool": ([X], pool("average_pool", ceil_mode=True), (), [NHWC]),
+    "average-pool-all": ([X], pool("average_pool", count_include_pad=True), (), [NHWC]),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def compiled():
     return Compiled([
-        region("contraction", types, build, layouts=layouts,
+        region("lone" if "pool" in name else "contraction", types, build, layouts=layouts,
                constants={i: c(*types[i].shape) for i in constants})
-        for types, build, constants, layouts in CASES.values()
+        for name, (types, build, constants, layouts) in CASES.items()
     ])  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
+from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
@@ -17,6 +18,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:contraction": emit_contraction,
     "region:reduction": emit_reduction,
     "kind:reduction": emit_reduction,
+    "max_pool": emit_pool,
+    "average_pool": emit_pool,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
+from graphwright.compiler.codegen.cpp.indices import symbol_name
 from graphwright.compiler.codegen.cpp.loops import model_symbols
 from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
@@ -102,7 +103,6 @@ def build_epilogue(
         return total
 
     low = EpilogueLowering(domain, operands, given)
-    before = set(builder.scalars)
     outputs: list[str] = []
     stores: list[Store] = []
     for i, (value, result) in enumerate(zip(body.outputs, results, strict=True)):
@@ -116,7 +116,8 @@ def build_epilogue(
     _mark_in_place(builder, part, operands, results)
     used = {"batch", *_pointers_of(part, operands), *outputs}
     fields = [p for p in builder.parameters if p.name in used]
-    scalars = [s for s in builder.scalars if s not in before]
+    mentioned = {symbol_name(s) for s in model_symbols([part])}
+    scalars = [s for s in builder.scalars if s in mentioned]
     builder.functions.append(_functor(part, operands, fields, scalars, results))
     return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
 

@@ -1,6 +1,7 @@
 // What generated loop nests use besides the math: index helpers, small-float storage, loop hints.
 #pragma once
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "abi.h"
 #include "pool.h"
@@ -32,6 +33,29 @@ GW_INLINE int64_t wrap_index(int64_t i, int64_t extent) {
 // How many items one piece of a parallel loop holds at least, when an item costs `cost` units (about a
 // byte moved, a quarter of a nanosecond of one core): below it, waking a thread costs more than it brings.
 GW_INLINE int64_t grain(int64_t cost) { return 1 + 98304 / (cost > 0 ? cost : 1); }
+
+namespace loops_detail {
+struct Scratch {
+  float* data = nullptr;
+  int64_t size = 0;
+  ~Scratch() { free(data); }
+};
+inline thread_local Scratch scratch;
+}  // namespace loops_detail
+
+// At least n floats (64-byte aligned) of the calling thread, whose size depends on the number of threads
+// and so cannot be planned. Kept for the next call: in steady state nothing is allocated.
+inline float* scratch(int64_t n) {
+  loops_detail::Scratch& s = loops_detail::scratch;
+  if (s.size < n) {
+    free(s.data);
+    const int64_t bytes = (n * 4 + 63) / 64 * 64;
+    s.data = static_cast<float*>(aligned_alloc(64, static_cast<size_t>(bytes)));
+    s.size = n;
+    if (!s.data) __builtin_trap();
+  }
+  return s.data;
+}
 
 // f16 and bf16 live in memory as their bits; arithmetic is in float. All branch-free, so that they
 // vectorise; rounding is to nearest even, NaN stays NaN.

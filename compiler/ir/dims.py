@@ -400,16 +400,51 @@ def bounds(dim: Dim) -> tuple[int, int]:
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
+def _never_negative(dim: Dim) -> bool:
+    """Whether the dim is certainly >= 0 (False also means unknown).
+
+    Where intervals do not tell, floor divisions are relaxed, (x - m + 1) / m <= x // m <= x / m,
+    and the whole is multiplied by m, so that S - S // 2 becomes S.
+    """
+    for _ in range(8):
+        if bounds(dim)[0] >= 0:
+            return True
+        if not isinstance(dim, Expr):
+            return False
+        for monomial, coefficient in dim.terms:
+            atom = monomial[0] if len(monomial) == 1 else None
+            if isinstance(atom, Call) and atom.operator == "floordiv":
+                x, m = atom.operands
+                if isinstance(m, int) and m > 0:
+                    break
+        else:
+            return False
+        rest = _make({k: c for k, c in dim.terms if k != monomial})
+        least = x if coefficient < 0 else x - (m - 1)
+        dim = multiply(rest, m) + multiply(least, coefficient)
+    return False
+
+
 def prove(a: Dim, comparison: Comparison, b: Dim) -> bool | None:
     """True or False when the comparison holds or fails for every binding, None when unknown."""
-    low, high = bounds(_combine(a, b, -1))
+    difference = _combine(a, b, -1)
+    if not isinstance(difference, Expr):
+        low = high = difference
+    else:
+        low, high = bounds(difference)
+    at_least, at_most, more, less = low >= 0, high <= 0, low > 0, high < 0
+    if isinstance(difference, Expr) and low < 0 < high:
+        at_least = _never_negative(difference)
+        more = at_least and _never_negative(difference - 1)
+        at_most = not at_least and _never_negative(-difference)
+        less = at_most and _never_negative(-difference - 1)
     answers: dict[str, tuple[bool, bool]] = {  # (certainly true, certainly false)
-        "==": (low == high == 0, low > 0 or high < 0),
-        "!=": (low > 0 or high < 0, low == high == 0),
-        "<": (high < 0, low >= 0),
-        "<=": (high <= 0, low > 0),
-        ">": (low > 0, high <= 0),
-        ">=": (low >= 0, high < 0),
+        "==": (at_least and at_most, more or less),
+        "!=": (more or less, at_least and at_most),
+        "<": (less, at_least),
+        "<=": (at_most, more),
+        ">": (more, at_most),
+        ">=": (at_least, less),
     }
     true, false = answers[comparison]
     return True if true else False if false else None

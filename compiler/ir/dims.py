@@ -400,6 +400,15 @@ def bounds(dim: Dim) -> tuple[int, int]:
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
+def _floordiv_term(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, Dim, int] | None:
+    """(monomial, coefficient, x, m) when the term is coefficient * (x // m) with a positive int m."""
+    atom = monomial[0] if len(monomial) == 1 else None
+    if not isinstance(atom, Call) or atom.operator != "floordiv":
+        return None
+    x, m = atom.operands
+    return (monomial, coefficient, x, m) if isinstance(m, int) and m > 0 else None
+
+
 def _never_negative(dim: Dim) -> bool:
     """Whether the dim is certainly >= 0 (False also means unknown).
 
@@ -411,14 +420,10 @@ def _never_negative(dim: Dim) -> bool:
             return True
         if not isinstance(dim, Expr):
             return False
-        for monomial, coefficient in dim.terms:
-            atom = monomial[0] if len(monomial) == 1 else None
-            if isinstance(atom, Call) and atom.operator == "floordiv":
-                x, m = atom.operands
-                if isinstance(m, int) and m > 0:
-                    break
-        else:
+        found = next(filter(None, (_floordiv_term(m, c) for m, c in dim.terms)), None)
+        if found is None:
             return False
+        monomial, coefficient, x, m = found
         rest = _make({k: c for k, c in dim.terms if k != monomial})
         least = x if coefficient < 0 else x - (m - 1)
         dim = multiply(rest, m) + multiply(least, coefficient)

@@ -25,7 +25,7 @@ def import_direct(node: Node, declared: OpDef) -> Sequence[Value]:
         raise Refusal(f"its input {operands.index(None)} is missing, which {node.type} needs")
     attributes: dict[str, Any] = {}
     given = {n: node.attr(n) for n in node.attribute_protos if _ours(declared, n)}
-    for name, value in (defaults_of(node.type, node.opset) | given).items():
+    for name, value in (defaults_of(node) | given).items():
         ours = _ours(declared, name)
         if ours is not None:
             attributes[ours] = _convert(node, declared.attributes[ours].type, ours, value, values)

@@ -110,15 +110,15 @@ class Importer:
             return self.inline(node, function)
         if domain not in node.scope.opsets:
             raise Refusal(f"the model imports no version of the domain {domain or 'ai.onnx'!r}")
-        if domain:
+        declared = self.direct.get(f"{domain}:{proto.op_type}" if domain else proto.op_type)
+        compose = None if domain else composed.COMPOSE.get(proto.op_type)
+        if not domain:
+            schema.check_known(node)
+        elif declared is None:
             raise Refusal(
                 f"there is no op {proto.op_type} of the domain {domain!r} here",
                 "declare it with custom_ops, or replace it by standard ops",
             )
-        compose = composed.COMPOSE.get(proto.op_type)
-        declared = self.direct.get(proto.op_type)
-        if compose is None and declared is None:
-            schema.check_known(node)
         for name in proto.input:
             if name and node.scope.find(name) is TAINTED:
                 raise Tainted
@@ -133,8 +133,7 @@ class Importer:
         return self.inline(node, body)
 
     def check_attributes(self, node: Node) -> None:
-        if domain_of(node.proto.domain):
-            return
+        """Raises Refusal for an attribute that nobody read and that is not just the default."""
         for attribute in node.unread():
             if not schema.is_default(node, attribute):
                 raise Refusal(f"its attribute {attribute.name} is not supported for {node.type}")

@@ -11,6 +11,7 @@ from onnx import AttributeProto, FunctionProto, helper
 from graphwright.compiler.ir.dims import Expr
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
+from graphwright.frontends.onnx.structure import domain_of
 from graphwright.frontends.onnx.tensors import ONNX_TYPE
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -25,9 +26,13 @@ def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
         return None
 
 
+def defaults_of(node: Node) -> dict[str, Any]:
+    """{attribute: default} of a node's op, where ONNX gives one."""
+    return {} if domain_of(node.proto.domain) else _defaults(node.type, node.opset)
+
+
 @lru_cache(maxsize=4096)
-def defaults_of(op: str, opset: int) -> dict[str, Any]:
-    """{attribute: default} of an op, where the schema gives one."""
+def _defaults(op: str, opset: int) -> dict[str, Any]:
     schema = schema_of(op, opset)
     found: dict[str, Any] = {}
     for name, attribute in schema.attributes.items() if schema else ():
@@ -47,7 +52,7 @@ def check_known(node: Node) -> None:
 
 def is_default(node: Node, attribute: AttributeProto) -> bool:
     """Whether an attribute just states the default."""
-    default = defaults_of(node.type, node.opset).get(attribute.name)
+    default = defaults_of(node).get(attribute.name)
     value = helper.get_attribute_value(attribute)
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return default is not None and default == value

@@ -11,52 +11,14 @@ Text form (parsed by dim_parser.py): `B*S + 3*H - 1`, `(H + 1) floordiv 2`, `W m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-MAX_EXTENT = 2**31 - 1
-
-
-class DimError(ValueError):
-    """A dimension expression is malformed or cannot be evaluated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A named unknown size: an integer in [min, max] that is a multiple of `multiple_of`.
-
-    `opt` is the size that plans and kernels are optimised for; None: chosen by the compiler.
-    """
-
-    name: str
-    min: int = 0
-    max: int = MAX_EXTENT
-    multiple_of: int = 1
-    opt: int | None = None
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", self.name):
-            raise DimError(f"symbol name {self.name!r} is not an identifier")
-        if self.multiple_of < 1 or self.min < 0 or self.max < self.min:
-            raise DimError(
-                f"symbol {self.name}: want 0 <= min <= max and multiple_of >= 1, got "
-                f"{self.min}..{self.max} multiple of {self.multiple_of}"
-            )
-
-    @property
-    def typical(self) -> int:
-        """A size inside the range to optimise for: `opt`, or a moderate one."""
-        if self.opt is not None:
-            return self.opt
-        guess = min(max(self.min, 64), self.max)
-        return max(guess // self.multiple_of * self.multiple_of, self.min)
-
-    def __str__(self) -> str:
-        return self.name
-
+from graphwright.compiler.ir.symbol import MAX_EXTENT as MAX_EXTENT
+from graphwright.compiler.ir.symbol import DimError as DimError
+from graphwright.compiler.ir.symbol import Symbol as Symbol
 
 Operator: TypeAlias = Literal["floordiv", "mod", "max", "min"]
 
@@ -258,16 +220,17 @@ def _nested_floordiv(dim: Dim) -> tuple[Dim, int, int] | None:
     """(x, m, c) when the dim is x // m + c with a positive int m."""
     terms = dict(_terms(dim))
     constant = terms.pop((), 0)
-    if len(terms) != 1:
+    found = _floordiv_term(*next(iter(terms.items()))) if len(terms) == 1 else None
+    return (found[2], found[3], constant) if found is not None and found[1] == 1 else None
+
+
+def _floordiv_term(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, Dim, int] | None:
+    """(monomial, coefficient, x, m) when the term is coefficient * (x // m) with a positive int m."""
+    atom = monomial[0] if len(monomial) == 1 else None
+    if not isinstance(atom, Call) or atom.operator != "floordiv":
         return None
-    ((monomial, coefficient),) = terms.items()
-    atom = monomial[0]
-    if len(monomial) > 1 or coefficient != 1 or isinstance(atom, Symbol):
-        return None
-    if atom.operator != "floordiv":
-        return None
-    inner, by = atom.operands
-    return (inner, by, constant) if isinstance(by, int) and by > 0 else None
+    x, m = atom.operands
+    return (monomial, coefficient, x, m) if isinstance(m, int) and m > 0 else None
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -398,15 +361,6 @@ def bounds(dim: Dim) -> tuple[int, int]:
 
 
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
-
-
-def _floordiv_term(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, Dim, int] | None:
-    """(monomial, coefficient, x, m) when the term is coefficient * (x // m) with a positive int m."""
-    atom = monomial[0] if len(monomial) == 1 else None
-    if not isinstance(atom, Call) or atom.operator != "floordiv":
-        return None
-    x, m = atom.operands
-    return (monomial, coefficient, x, m) if isinstance(m, int) and m > 0 else None
 
 
 def _never_negative(dim: Dim) -> bool:

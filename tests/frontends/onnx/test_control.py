@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from conftest import Feed, imported, model_of, run
 from onnx import helper, parser
+from onnx_models import Feed, imported, model_of, run
 
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.errors import InvalidModelError, UnsupportedError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from conftest import Feed, model_of, relative_rms, run
+from onnx_models import Feed, model_of, relative_rms, run
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 3, 4, 5)).astype(np.float32)

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import onnx
 import pytest
-from conftest import imported, model_of
 from onnx import helper
+from onnx_models import imported, model_of
 
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.errors import UnsupportedError

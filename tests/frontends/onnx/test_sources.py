@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import imported, model_of
+from onnx_models import imported, model_of
 
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.errors import InputError, InvalidModelError

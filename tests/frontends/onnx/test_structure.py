@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from conftest import run
 from onnx import NodeProto, helper
+from onnx_models import run
 
 from graphwright.errors import InvalidModelError, UnsupportedError
 from graphwright.frontends.onnx import check_model, import_model

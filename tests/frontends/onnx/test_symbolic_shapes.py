@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from conftest import Feed, imported, model_of
 from onnx import helper
+from onnx_models import Feed, imported, model_of
 
 from graphwright.compiler.ir.dims import Symbol
 from graphwright.compiler.ir.evaluate import evaluate

@@ -20,7 +20,7 @@ find_python() {
 }
 
 pip_install() {
-  "$python" -m pip install --quiet --disable-pip-version-check "$@" || fail \
+  "$python" -m pip install -qq --disable-pip-version-check "$@" || fail \
     "pip could not install: $*. Is there a network and a package index? The lines above say what pip met."
 }
 

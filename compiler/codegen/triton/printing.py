@@ -240,7 +240,7 @@ class Printer:
         shown = {n: _attribute(v) for n, v in attributes.items()}
         name = self.name(node.definition.name)
         self.line(f"{name} = {template.format(*arguments, **shown)}")
-        target = attributes.get("dtype")
+        target: Any = attributes.get("dtype")
         if node.definition.name == "cast" and target.is_float and target.bits < 32:
             # A cast rounds; what follows calculates in float32 again.
             self.line(f"{name} = {name}.to(tl.float32)")

@@ -8,6 +8,7 @@ is loaded once a column.  Values behind a condition are loaded under that condit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from graphwright.compiler.codegen.expressions import Domain
 from graphwright.compiler.codegen.lower import problem

@@ -75,15 +75,19 @@ def _function(
     triton: Spelling,
     onnx: str = "",
     *,
+    aten: str | None = None,
     monotone: bool = False,
 ) -> Pointwise:
-    """An elementary function: no attributes, floats only."""
+    """An elementary function: no attributes, floats only.  `aten` None: named as here; "": none."""
     return Pointwise(
         name,
         _exact(compute),
         cpp=f"gw::{name}({{0}})",
         triton=triton,
-        imports={"onnx": (onnx,) if onnx else (), "aten": (f"{name}.default",)},
+        imports={
+            "onnx": (onnx,) if onnx else (),
+            "aten": (f"{name}.default",) if aten is None else (aten,) if aten else (),
+        },
         facts=_MONOTONE if monotone else frozenset(),
     )
 
@@ -98,7 +102,8 @@ def _direct(
         accepts=accepts,
         cpp=cpp,
         triton=triton,
-        imports={"onnx": (onnx,), "aten": (f"{name}.default",)},
+        # torch's sign of NaN is 0.
+        imports={"onnx": (onnx,), "aten": (f"{name}.default",) if name != "sign" else ()},
         facts=frozenset(facts),
     )
 
@@ -148,12 +153,12 @@ ELEMENTARY: tuple[OpDef, ...] = (
     _function("atanh", np.arctanh, "libdevice.atanh({0})", "Atanh", monotone=True),
     _function("erf", numerics.erf, "libdevice.erf({0})", "Erf", monotone=True),
     _function("sigmoid", _sigmoid, "tl.sigmoid({0})", "Sigmoid", monotone=True),
-    _function("softplus", _softplus, _SOFTPLUS, "Softplus", monotone=True),
-    _function("softsign", lambda x: x / (1.0 + np.abs(x)), "({0} / (1.0 + tl.abs({0})))", "Softsign", monotone=True),
+    _function("softplus", _softplus, _SOFTPLUS, "Softplus", aten="", monotone=True),
+    _function("softsign", lambda x: x / (1.0 + np.abs(x)), "({0} / (1.0 + tl.abs({0})))", "Softsign", aten="", monotone=True),
     _function("silu", lambda x: x * _sigmoid(x), "({0} * tl.sigmoid({0}))"),
     _function("mish", lambda x: x * np.tanh(_softplus(x)), f"({{0}} * libdevice.tanh({_SOFTPLUS}))", "Mish"),
     _function("hard_swish", lambda x: x * _hard_sigmoid(x, alpha=1 / 6, beta=0.5),
-              f"({{0}} * {_triton_clamp('{0} * 0.16666666666666666 + 0.5')})", "HardSwish"),
+              f"({{0}} * {_triton_clamp('{0} * 0.16666666666666666 + 0.5')})", "HardSwish", aten="hardswish.default"),
 )
 
 EXACT: tuple[OpDef, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from planned_steps import one_step_an_op
 
 from graphwright.compiler.ir import parser
 from graphwright.compiler.ir.graph import Graph, Op, Value
@@ -17,28 +18,12 @@ from graphwright.compiler.passes.storage import (
     assign_storage,
     check_storage,
 )
-from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 from graphwright.errors import CompileError
 
 
 def parse_graph(text: str) -> Graph:
     return parser.parse_graph(text, registry=REGISTRY)
-
-
-def one_step_an_op(graph: Graph) -> list[Step]:
-    """Each op that is neither constant nor view is one launch; pointwise ops work in place."""
-    steps: list[Step] = []
-    for op in graph.ops:
-        if op.name == "constant" or view_of(op) is not None:
-            continue
-        if op.name == "if":
-            then, other = (one_step_an_op(b) for b in op.bodies)
-            steps += [Step(reads=(op.operands[0],)), *then, Step(), *other]
-            continue
-        pairs = tuple((op.result, v) for v in op.operands) if op.kind == "pointwise" else ()
-        steps.append(Step(op.operands, op.results, (), pairs))
-    return steps
 
 
 def stored(text: str) -> tuple[Graph, list[Step], Storage]:
@@ -95,6 +80,20 @@ graph @g() {
   return %2 as "o", %3 as "p"
 }""")
     assert len(storage.buffers) == 2 and not storage.reused
+
+
+def test_no_reuse_when_the_kernel_reads_the_storage_twice() -> None:
+    """The second read may be at other elements than those already overwritten."""
+    _, _, storage = stored("""
+graph @g() {
+  input %x: f32[4, 16]
+  %0 = exp(%x) : f32[4, 16]
+  %1 = slice(%0) {starts = [0, 0], sizes = [1, 16], steps = [1, 1]} : f32[1, 16]
+  %2 = add(%0, %1) : f32[4, 16]
+  %3 = softmax(%2) {axis = 1} : f32[4, 16]
+  return %3 as "o"
+}""")
+    assert not storage.reused
 
 
 def test_a_part_of_a_value_is_a_view_at_an_offset() -> None:

@@ -66,11 +66,12 @@ class Op:
 
     __slots__ = (
         "_next", "_operands", "_previous", "attributes", "bodies", "definition", "graph", "id",
-        "origins", "results",
+        "kind", "origins", "results",
     )  # fmt: skip
 
     def __init__(self, definition: OpDef, graph: Graph, id: int) -> None:
         self.definition, self.graph, self.id = definition, graph, id
+        self.kind = Kind(definition.kind)
         self.attributes: Mapping[str, Any] = MappingProxyType({})
         self.bodies: tuple[Graph, ...] = ()
         self.origins: tuple[str, ...] = ()
@@ -82,10 +83,6 @@ class Op:
     @property
     def name(self) -> str:
         return self.definition.name
-
-    @property
-    def kind(self) -> Kind:
-        return Kind(self.definition.kind)
 
     @property
     def operands(self) -> tuple[Value, ...]:

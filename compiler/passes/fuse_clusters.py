@@ -19,13 +19,17 @@ BUDGET = 400
 
 
 class Cluster:
-    """Ops that run as one.  `ops` are in graph order; `place` is the position among clusters."""
+    """Ops that run as one, in graph order; `place` is the position among clusters.
 
-    __slots__ = ("after", "before", "ops", "place")
+    `rooted`: one of them is a contraction or reduction.
+    """
+
+    __slots__ = ("after", "before", "ops", "place", "rooted")
 
     def __init__(self, op: Op, place: int) -> None:
         self.ops: list[Op] = [op]
         self.place = place
+        self.rooted = op.kind in (Kind.CONTRACTION, Kind.REDUCTION)
         self.before: dict[Cluster, None] = {}  # must run earlier
         self.after: dict[Cluster, None] = {}  # must run later
 
@@ -118,6 +122,7 @@ class Clusters:
         for near in gone.after:
             del near.before[gone]
             self._link(kept, near)
+        kept.rooted |= gone.rooted
         kept.ops = sorted(kept.ops + gone.ops, key=self.position.__getitem__)
         for op in gone.ops:
             self.of[op] = kept

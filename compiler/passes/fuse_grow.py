@@ -115,9 +115,7 @@ class Growth:
 
     def rootless(self, op: Op) -> bool:
         """Whether the op's cluster has no contraction or reduction."""
-        return all(
-            o.kind not in (Kind.CONTRACTION, Kind.REDUCTION) for o in self.clusters.of[op].ops
-        )
+        return not self.clusters.of[op].rooted
 
     # -- phases
 

@@ -64,9 +64,10 @@ class Roofline:
 
     target: Target
     _elements: dict[Value, int]
+    _seconds: dict[tuple[Op, ...], float]
 
     def __init__(self, target: Target) -> None:
-        self.target, self._elements = target, {}
+        self.target, self._elements, self._seconds = target, {}, {}
 
     def elements(self, value: Value) -> int:
         known = self._elements.get(value)
@@ -82,6 +83,13 @@ class Roofline:
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """The estimate for ops that run as one region; a contraction's own operations left out."""
+        key = tuple(ops)
+        known = self._seconds.get(key)
+        if known is None:
+            known = self._seconds[key] = self._estimate(ops)
+        return known
+
+    def _estimate(self, ops: Sequence[Op]) -> float:
         inside = set(ops)
         traffic = {v: None for op in ops for v in op.operands if v.op not in inside}
         moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
@@ -94,26 +102,22 @@ class Roofline:
 
     def operations(self, ops: Sequence[Op]) -> float:
         """Pointwise work, with what an element costs that is computed again for several users."""
-        inside = set(ops)
         times: dict[Op, float] = {}
         total = 0.0
         for op in reversed(ops):
             value = op.results[0]
             own = float(self.elements(value))
             broadcast = moved = 0.0
-            for user in value.users:
-                if user not in inside:
-                    continue
-                if user.kind is Kind.MOVEMENT:
+            for user, _ in value.uses:
+                if not isinstance(user, Op) or user not in times:
+                    broadcast = max(broadcast, own)  # needed outside
+                elif user.kind is Kind.MOVEMENT:
                     moved += times[user]
                 elif user.kind is Kind.POINTWISE:
                     broadcast = max(broadcast, self._carried(value, user, times[user]))
                 else:
                     broadcast = max(broadcast, own)
-            needed = broadcast + moved
-            if any(u.user not in inside for u in value.uses):
-                needed = max(needed, own)
-            times[op] = needed
+            needed = times[op] = broadcast + moved
             if op.kind is Kind.POINTWISE:
                 total += needed * operations_per_element(op)
         return total

@@ -13,6 +13,7 @@ from graphwright.compiler.passes import (
     canonicalize_control,
     canonicalize_movement,
     canonicalize_reduce,
+    canonicalize_reshape,
     canonicalize_slice,
     canonicalize_transpose,
 )
@@ -28,6 +29,7 @@ _FAMILIES = (
     canonicalize_movement,
     canonicalize_slice,
     canonicalize_reduce,
+    canonicalize_reshape,
     canonicalize_transpose,
 )
 RULES: tuple[Rule, ...] = tuple(r for family in _FAMILIES for r in rules_of(family))

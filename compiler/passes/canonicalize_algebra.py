@@ -233,6 +233,16 @@ def power_of_constant(op: Op, rw: Rewriter) -> bool | None:
     return None
 
 
+@rule("mul")
+def square_of_root(op: Op, rw: Rewriter) -> bool | None:
+    """sqrt(x) * sqrt(x) => x where x is never negative: no rounding instead of two."""
+    inner = op_named(op.operands[0], "sqrt")
+    if inner is None or op.operands[1] is not op.operands[0]:
+        return None
+    x = inner.operands[0]
+    return rw.replace(x) if never_negative(x) and never_negative_zero(x) else None
+
+
 @rule("reciprocal", "div")
 def reciprocal_of_root(op: Op, rw: Rewriter) -> bool | None:
     """1 / sqrt(x) => rsqrt(x): two roundings become one."""

@@ -15,7 +15,9 @@ from graphwright.compiler.passes.rewrite import Rewriter, rule
 
 def _limits(op: Op | None) -> tuple[Value, float, float] | None:
     """(x, low, high) of an op that is min(max(x, low), high) with constant limits, else None."""
-    if op is None or op.operands[0].type != op.result.type:
+    if op is None or op.name not in ("relu", "maximum", "minimum", "clip"):
+        return None
+    if op.operands[0].type != op.result.type:
         return None
     x = op.operands[0]
     if op.name == "relu":

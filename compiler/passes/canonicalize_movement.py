@@ -59,7 +59,7 @@ def transpose_of_unit_axes(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace_by("reshape", x, shape=op.result.type.shape)
 
 
-def _groups(inner: Shape, outer: Shape) -> list[tuple[list[int], list[int]]] | None:
+def axis_groups(inner: Shape, outer: Shape) -> list[tuple[list[int], list[int]]] | None:
     """Runs of axes of `inner` and of `outer` with equal products, in order; None when unclear."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -105,7 +105,7 @@ def transpose_of_reshape(op: Op, rw: Rewriter) -> bool | None:
     if reshape is None or first is None:
         return None
     x, p, q = first.operands[0], first.attribute("permutation"), op.attribute("permutation")
-    groups = _groups(first.result.type.shape, reshape.result.type.shape)
+    groups = axis_groups(first.result.type.shape, reshape.result.type.shape)
     if groups is None:
         return rw.fail("the reshape between two transposes mixes axes")
     # The second transpose must move whole groups; unit axes may go anywhere.
@@ -125,6 +125,24 @@ def transpose_of_reshape(op: Op, rw: Rewriter) -> bool | None:
     permutation = tuple(p[axis] for g in order for axis in groups[g][0])
     moved = rw.value("transpose", x, permutation=permutation)
     return rw.replace_by("reshape", moved, shape=op.result.type.shape)
+
+
+@rule("reshape")
+def unit_reshape_of_transpose(op: Op, rw: Rewriter) -> bool | None:
+    """reshape(transpose(x)) that only moves axes of extent 1 => one transpose of x."""
+    inner = op_named(op.operands[0], "transpose")
+    if inner is None:
+        return None
+    x, shape = inner.operands[0], op.result.type.shape
+    if len(shape) != x.type.rank:
+        return None
+    longer = [a for a in inner.attribute("permutation") if x.type.shape[a] != 1]
+    units = [a for a in range(x.type.rank) if x.type.shape[a] == 1]
+    if [d for d in shape if d != 1] != [x.type.shape[a] for a in longer]:
+        return None
+    left, ones = iter(longer), iter(units)
+    permutation = tuple(next(ones) if d == 1 else next(left) for d in shape)
+    return rw.replace_by("transpose", x, permutation=permutation)
 
 
 @rule("broadcast_to")

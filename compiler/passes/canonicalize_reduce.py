@@ -56,13 +56,12 @@ def reduce_twice(op: Op, rw: Rewriter) -> bool | None:
 
 @rule("reshape")
 def reshape_of_reduction(op: Op, rw: Rewriter) -> bool | None:
-    """reshape(reduce(x, keepdims)) that only drops the reduced axes => reduce(x)."""
+    """reshape(reduce(x)) that drops the reduced axes, or brings them back => reduce(x)."""
     inner = op.operands[0].op
-    if inner is None or inner.name not in (*_KEEPING, *_LOGICAL):
+    if inner is None or inner.name not in (*_KEEPING, *_LOGICAL) or len(inner.result.uses) != 1:
         return None
-    if not inner.attribute("keepdims") or len(inner.result.uses) != 1:
-        return None
-    new = rw.create(inner.name, inner.operands, {**inner.attributes, "keepdims": False}).result
+    keepdims = not inner.attribute("keepdims")
+    new = rw.create(inner.name, inner.operands, {**inner.attributes, "keepdims": keepdims}).result
     return rw.replace(new) if new.type == op.result.type else None
 
 

@@ -193,7 +193,8 @@ def never_negative_zero(value: Value, depth: int = 6) -> bool:
         return True
     if op.name == "mul" and op.operands[0] is op.operands[1]:
         return True
-    if op.name in ("reshape", "transpose", "broadcast_to", "slice"):
+    moves = ("reshape", "transpose", "broadcast_to", "slice", "reduce_max", "reduce_min")
+    if op.name in (*moves, "reduce_sum", "reduce_mean"):
         return never_negative_zero(op.operands[0], depth - 1)
     if op.name == "add":  # a sum is -0.0 only when both are
         return any(never_negative_zero(v, depth - 1) for v in op.operands)
@@ -216,7 +217,8 @@ def never_negative(value: Value, depth: int = 6) -> bool:
         return value.type.dtype.is_float or op.name == "relu"  # abs of the least integer wraps
     if op.name == "mul" and op.operands[0] is op.operands[1]:
         return value.type.dtype.is_float
-    moves = ("reshape", "transpose", "broadcast_to", "slice", "reduce_max", "reduce_min")
+    # Not reduce_max: of no elements it is minus infinity.
+    moves = ("reshape", "transpose", "broadcast_to", "slice", "reduce_min")
     floats = ("reduce_sum", "reduce_mean") if value.type.dtype.is_float else ()
     if op.name in moves + floats:
         return never_negative(op.operands[0], depth - 1)

@@ -10,7 +10,8 @@ REQUIRED = f"decompose,{LOWER}"
 
 CLEAN = "(canonicalize,fold-constants,eliminate-common,eliminate-dead)*"
 SIMPLIFY = (
-    "(fold-batch-norm,decompose,canonicalize,fold-constants,eliminate-common,eliminate-dead)*"
+    "(raise-patterns,fold-batch-norm,decompose,canonicalize,fold-constants,eliminate-common,"
+    "eliminate-dead)*"
 )
 
 

@@ -12,6 +12,7 @@ NAMES: tuple[str, ...] = (
     "fold-constants",
     "canonicalize",
     "decompose",
+    "raise-patterns",
     "fold-batch-norm",
     "propagate-layout",
     "fuse",

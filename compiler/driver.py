@@ -36,6 +36,7 @@ from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 from graphwright.errors import InputError, Problem, UnsupportedError
+from graphwright.runtime.cpu import native_needs
 from graphwright.runtime.manifest import Kernel, Manifest, Variant
 from graphwright.version import VERSION
 
@@ -168,7 +169,7 @@ def _build_cpu(
                 kernels=tuple(table),
                 launches=assembly.launches(index, chosen),
                 plan=assembly.plan,
-                needs=(),  # the level in the name says it
+                needs=native_needs() if level == "native" else (),  # else the level's name says it
                 precision=precision,
             )
         )

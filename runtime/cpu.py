@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 from collections.abc import Sequence
 
 from graphwright.errors import ArtifactError
@@ -36,6 +37,18 @@ def cpu_features() -> frozenset[str]:
     except OSError:
         pass
     return frozenset(flags)
+
+
+# Flags that say which instructions there are, among many that say something else.
+_INSTRUCTIONS = re.compile(
+    r"(avx|sse|ssse|amx|fma|bmi|f16c|abm|movbe|popcnt|aes|vaes|pclmul|vpclmul|gfni|sha_|adx|asimd|sve)"
+)
+
+
+def native_needs() -> tuple[str, ...]:
+    """What a variant compiled for this very CPU needs: all its instruction sets."""
+    flags = (f for f in cpu_features() if _INSTRUCTIONS.match(f) or f == platform.machine())
+    return tuple(sorted(flags))
 
 
 def _needs(variant: Variant) -> set[str]:

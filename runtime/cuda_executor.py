@@ -20,8 +20,8 @@ from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile
 from graphwright.runtime.binding import Signature, describe
 from graphwright.runtime.cuda_driver import Device, Parameters, check
-from graphwright.runtime.executor import as_array
 from graphwright.runtime.expressions import evaluate_expression
+from graphwright.runtime.interop import as_array
 from graphwright.runtime.manifest import Kernel, Variant
 from graphwright.runtime.program import Placement, Program
 

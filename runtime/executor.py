@@ -20,6 +20,7 @@ from graphwright.errors import ArtifactError, InputError, ResourceError
 from graphwright.runtime.artifact import ArtifactFile
 from graphwright.runtime.binding import Signature, describe
 from graphwright.runtime.cpu import choose_variant
+from graphwright.runtime.interop import as_array, as_given, is_tensor, tensor_to_array
 from graphwright.runtime.library import KINDS, LAUNCH, Library, load_library, thread_pool
 from graphwright.runtime.program import Placement, Program
 
@@ -135,11 +136,9 @@ class CpuExecutor:
         i = next(i for i, t in enumerate(self._signature.inputs) if t.default == index)
         return base[offset : offset + size].view(self._input_dtypes[i]).reshape(spec.shape)
 
-    def call(
-        self, given: Sequence[Any], out: Sequence[np.ndarray | None] | None
-    ) -> list[np.ndarray]:
+    def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
         """Runs once.  `given`: one array per input, in order (None: its default).  Returns the
-        outputs, fresh arrays where `out` has none.
+        outputs, fresh arrays where `out` has none; torch tensors when an input is one.
         """
         try:
             context = self._idle.pop()
@@ -150,15 +149,14 @@ class CpuExecutor:
         finally:
             self._idle.append(context)
 
-    def _call(
-        self, context: Context, given: Sequence[Any], out: Sequence[np.ndarray | None] | None
-    ) -> list[np.ndarray]:
+    def _call(self, context: Context, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        is_plain = True
         arrays: list[np.ndarray] = []
         key: list[tuple[int, ...]] = []
         for i, dtype in enumerate(self._input_dtypes):
             array = given[i]
             if type(array) is not np.ndarray or array.dtype is not dtype:
-                array = self._accept(i, array)
+                array, is_plain = self._accept(i, array), False
             arrays.append(array)
             key.append(array.shape)
         shapes = tuple(key)
@@ -200,8 +198,9 @@ class CpuExecutor:
         if write_back is not None and out is not None:
             for target, source in write_back:
                 np.copyto(target, source)
-            return [r if o is None else o for r, o in zip(results, out, strict=True)]
-        return results
+            fresh = results if is_plain else as_given(results, given)
+            return [r if o is None else o for r, o in zip(fresh, out, strict=True)]
+        return results if is_plain else as_given(results, given)
 
     def _prepare(self, context: Context, shapes: tuple[tuple[int, ...], ...]) -> Replay:
         placement = self.program.place(self._signature.bind(shapes))
@@ -244,11 +243,12 @@ class CpuExecutor:
         return address(staged)
 
     def _check_out(
-        self, out: Sequence[np.ndarray | None], arrays: Sequence[np.ndarray], replay: Replay
+        self, out: Sequence[Any], arrays: Sequence[np.ndarray], replay: Replay
     ) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
         specs = self._signature.outputs
         if len(out) != len(specs):
             raise InputError(f"out has {len(out)} arrays, the model has {len(specs)} outputs")
+        out = [tensor_to_array(o) if is_tensor(o) else o for o in out]
         results: list[np.ndarray] = []
         write_back: list[tuple[np.ndarray, np.ndarray]] = []
         for i, (spec, target) in enumerate(zip(specs, out, strict=True)):
@@ -256,7 +256,7 @@ class CpuExecutor:
             if target is None:
                 results.append(np.empty(shape, dtype))
                 continue
-            if not isinstance(target, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(target, np.ndarray):
                 raise InputError(f"out[{i}] is a {type(target).__name__}, want a numpy array")
             if target.dtype != dtype or target.shape != shape:
                 raise InputError(
@@ -277,22 +277,6 @@ class CpuExecutor:
             else:
                 results.append(target)
         return results, write_back
-
-
-def as_array(value: Any, name: str) -> np.ndarray:
-    """A numpy view of anything with DLPack, the array interface or the buffer protocol.  Raises
-    InputError for what has none, or lies on another device.
-    """
-    if isinstance(value, np.ndarray):
-        return value
-    try:
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        return np.asarray(value)
-    except Exception as error:
-        raise InputError(
-            f"input {name!r}: a {type(value).__name__} cannot be read as an array: {error}"
-        ) from None
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

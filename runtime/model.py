@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,12 +28,22 @@ class Executor(Protocol):
     def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes at one setting of the symbols.  `lower_bound`: what no arena plan can go below."""
+
+    arena: int
+    lower_bound: int
+    weights: int
+
+
 class CompiledModel:
     """A loaded model.  Calling it from several threads at once is safe.
 
     `model(*arrays, **by_name)` returns a tuple in output order; `run` takes and returns a dict.
     Inputs are numpy arrays or anything with DLPack or the array interface, of exactly the declared
-    element type; outputs are fresh numpy arrays, or those given as `out`.
+    element type; outputs are fresh numpy arrays (torch tensors when an input is one), or those
+    given as `out`.
     """
 
     def __init__(self, artifact: ArtifactFile, device: str, threads: int | None) -> None:
@@ -68,19 +79,19 @@ class CompiledModel:
         return self._executor.device
 
     def __call__(
-        self, *args: Any, out: Sequence[np.ndarray | None] | None = None, **named: Any
-    ) -> tuple[np.ndarray, ...]:
+        self, *args: Any, out: Sequence[Any] | None = None, **named: Any
+    ) -> tuple[Any, ...]:
         """Runs the model.  Raises InputError naming the input that does not fit."""
         if named or len(args) != self._count:
             args = tuple(self._signature.order_arguments(args, named))
         return tuple(self._call(args, out))
 
     def run(
-        self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None
-    ) -> dict[str, np.ndarray]:
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Runs the model with inputs by name and returns outputs by name."""
         names = [t.name for t in self.outputs]
-        targets: list[np.ndarray | None] | None = None
+        targets: list[Any] | None = None
         if out is not None:
             for name in out:
                 if name not in names:
@@ -95,18 +106,31 @@ class CompiledModel:
         """Prepares and runs the model once on zeros of these input shapes (None: the sizes that it
         was optimised for), so that the first real call is as fast as the next.
         """
+        dtypes = self._signature.input_dtypes
+        self._call(
+            [np.zeros(s, d) for s, d in zip(self._shapes(shapes), dtypes, strict=True)], None
+        )
+
+    def memory(self, shapes: Mapping[str, Sequence[int]] | None = None) -> MemoryUse:
+        """What one call needs for these input shapes (None: the sizes that it was optimised for)
+        beside inputs and outputs; each call in flight has an arena, weights are shared.
+        """
+        binding = self._signature.bind(self._shapes(shapes))
+        arena, bound = self._executor.program.arena(binding)
+        return MemoryUse(arena, bound, sum(size for _, size in self._artifact.weights))
+
+    def _shapes(self, given: Mapping[str, Sequence[int]] | None) -> list[tuple[int, ...]]:
         typical = {s.name: s.opt for s in self.manifest.symbols}
-        arrays: list[np.ndarray] = []
-        shapes = shapes or {}
-        for name in shapes:
+        given = given or {}
+        for name in given:
             if name not in {t.name for t in self.inputs}:
                 raise InputError(f"the model has no input {name!r}")
-        for spec, dtype in zip(self.inputs, self._signature.input_dtypes, strict=True):
-            shape = shapes.get(spec.name)
-            if shape is None:
-                shape = [self._signature.size(e, typical) for e in spec.shape]
-            arrays.append(np.zeros(tuple(shape), dtype))
-        self._call(arrays, None)
+        return [
+            tuple(given[t.name])
+            if t.name in given
+            else tuple(self._signature.size(e, typical) for e in t.shape)
+            for t in self.inputs
+        ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the artifact to a file, whole or not at all."""

@@ -132,6 +132,22 @@ class Program:
             tuple(map(tuple, outputs)),
         )
 
+    def arena(self, binding: Binding) -> tuple[int, int]:
+        """(bytes of the arena, the largest number of bytes live during one launch)."""
+        plan = self.variant.plan
+        values = self._expressions.evaluate(binding.sizes)
+        sizes = [values[i] for i in self._buffer_sizes]
+        change: dict[int, int] = {}
+        for size, buffer in zip(sizes, plan.buffers, strict=True):
+            rounded = -(-size // plan.alignment) * plan.alignment
+            change[buffer.first] = change.get(buffer.first, 0) + rounded
+            change[buffer.last + 1] = change.get(buffer.last + 1, 0) - rounded
+        live = bound = 0
+        for step in sorted(change):
+            live += change[step]
+            bound = max(bound, live)
+        return self._offsets(sizes, plan.alignment)[1], bound
+
     def _offsets(self, sizes: Sequence[int], alignment: int) -> tuple[list[int], int]:
         starts: list[int] = []
         ends: list[int] = []

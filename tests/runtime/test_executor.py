@@ -13,7 +13,9 @@ from tiny_models import COPY, IS_POSITIVE, SCALE_ADD, S, make_artifact, two_step
 
 from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime import load
+from graphwright.runtime.binding import numpy_dtype
 from graphwright.runtime.executor import CACHED_BINDINGS
+from graphwright.runtime.interop import array_to_tensor, tensor_to_array
 from graphwright.runtime.manifest import (
     Buffer,
     ConstraintSpec,
@@ -77,8 +79,39 @@ def test_strided_misaligned_and_foreign_inputs(model_bytes: bytes) -> None:
             self.__array_interface__ = array.__array_interface__
 
     np.testing.assert_allclose(model(Foreign(x), y)[0], want, rtol=1e-6)
+
+
+def test_torch_in_torch_out(model_bytes: bytes) -> None:
     torch = pytest.importorskip("torch")
-    np.testing.assert_allclose(model(torch.from_numpy(x.copy()), y)[0], want, rtol=1e-6)
+    model = load(model_bytes)
+    x, y = data(8)
+    a = torch.from_numpy(x).requires_grad_()
+    (z,) = model(a, y)
+    assert isinstance(z, torch.Tensor)
+    np.testing.assert_allclose(z.numpy(), expected(x, y), rtol=1e-6)
+    target = torch.full((2, 8), float("nan"))
+    assert model(a, y, out=[target])[0] is target
+    np.testing.assert_allclose(target.numpy(), expected(x, y), rtol=1e-6)
+    with pytest.raises(InputError, match="'x' is float64"):
+        model(a.double(), y)
+    with pytest.raises(InputError, match="lies on meta, want cpu"):
+        model(a.to("meta"), y)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float8_e5m2", "bool", "int64"])
+def test_torch_element_types(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor([0.0, 1.0, 2.0]).to(getattr(torch, name))
+    array = tensor_to_array(tensor)
+    assert array.dtype == numpy_dtype(name)
+    np.testing.assert_array_equal(array.astype(np.float32), tensor.float().numpy())
+    back = array_to_tensor(array)
+    assert back.dtype == tensor.dtype and back.data_ptr() == tensor.data_ptr()
+
+
+def test_memory_use(model_bytes: bytes) -> None:
+    use = load(model_bytes).memory({"x": (2, 100), "y": (2, 100)})
+    assert (use.arena, use.lower_bound, use.weights) == (832, 832, 4)
 
 
 @pytest.mark.parametrize(

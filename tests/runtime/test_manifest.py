@@ -106,3 +106,9 @@ def test_the_variant_that_needs_most_wins(monkeypatch: pytest.MonkeyPatch) -> No
         cpu.choose_variant([replace(variants[2])])
     with pytest.raises(ArtifactError, match="it has none"):
         cpu.choose_variant([])
+
+
+def test_native_needs_are_met_here_and_name_instruction_sets() -> None:
+    needs = cpu.native_needs()
+    assert cpu.missing_features(variant("cpu:native", *needs)) == ()
+    assert "tsc" not in needs and "fpu" not in needs

@@ -1,0 +1,106 @@
+"""Which of ONNX's own backend tests cannot pass yet, and why: rules over the test's model."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto
+
+_LATER = "the IR has no such op yet"
+_DATA = "the shape of a result is only known at run time"
+_LOOPS = "loops come later"
+_SEQUENCES = "sequences and optionals come later"
+
+OPS = {
+    **dict.fromkeys(("Loop", "Scan", "SequenceMap"), _LOOPS),
+    **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique"), _DATA),
+    **dict.fromkeys(
+        (
+            "BitCast", "Col2Im", "CumProd", "DFT", "DeformConv", "Det", "GridSample", "LinearAttention",
+            "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "RoiAlign", "STFT", "TensorScatter",
+        ),
+        _LATER,
+    ),
+    **dict.fromkeys(
+        (
+            "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
+            "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+            "SplitToSequence",
+        ),
+        _SEQUENCES,
+    ),
+    "ImageDecoder": "images are decoded before the model",
+    "TfIdfVectorizer": "strings are handled before the model",
+}  # fmt: skip
+
+# Inputs that say how large a result is, or along which axes to work.
+SHAPE_INPUTS = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Dropout": (2,),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **{
+        f"Reduce{kind}": (1,)
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+}  # fmt: skip
+TYPES = {
+    getattr(TensorProto, name)
+    for name in ("STRING", "UINT2", "INT2", "FLOAT4E2M1", "FLOAT8E8M0")
+    if hasattr(TensorProto, name)
+}
+
+
+def why_not(model: onnx.ModelProto) -> str:
+    """The reason why a test's model is refused, or "" when it has to work."""
+    nodes = list(model.graph.node) + [n for f in model.functions for n in f.node]
+    for node in nodes:
+        if node.domain not in ("", "ai.onnx"):
+            return f"the domain {node.domain} is out"
+        if node.op_type in OPS:
+            return OPS[node.op_type]
+        for attribute in node.attribute:
+            if attribute.name in ("to", "output_dtype", "dtype") and attribute.i in TYPES:
+                return "an element type that the IR lacks"
+    for value in [*model.graph.input, *model.graph.output]:
+        kind = value.type.WhichOneof("value")
+        if kind in ("sequence_type", "optional_type"):
+            return _SEQUENCES
+        if value.type.tensor_type.elem_type in TYPES:
+            return "an element type that the IR lacks"
+    if any(n.op_type == "MaxPool" and len(n.output) > 1 for n in nodes):
+        return "MaxPool's indices come later"
+    return _DATA if _asks_data(model) else ""
+
+
+def _asks_data(model: onnx.ModelProto) -> bool:
+    """Whether some input that sets a shape or axis is computed from the values of graph inputs."""
+    held = {t.name for t in model.graph.initializer}
+    data = {i.name for i in model.graph.input} - held
+    for node in model.graph.node:
+        positions = SHAPE_INPUTS.get(node.op_type, ())
+        if any(p < len(node.input) and node.input[p] in data for p in positions):
+            return True
+        if (node.op_type not in ("Shape", "Size") and data.intersection(node.input)) or any(
+            a.HasField("g") for a in node.attribute
+        ):
+            data.update(node.output)
+    return False

@@ -5,17 +5,17 @@
 //   int64_t segment() const         tiles never cross a multiple of this row number (an output row, say)
 //   static constexpr int64_t kScratch   floats of stack that fill() may use for one tile (0: none)
 //   bool shareable() const          fill() leaves the scratch alone, so several tiles may be open at once
-//   Taps fill(row0, rows, tap0, tap1, const float** at, int64_t* koff, float* scratch) const
+//   Taps fill(row0, rows, tap0, tap1, const float** at, int64_t* koff, float* scratch)
 //       writes at[t * rows + r] and koff[t] for the taps of [tap0, tap1) that matter; returns their
-//       number and the run length.
+//       number and the run length. Not const: each job has its own copy, which may remember where it was.
 // Right operand: `Panels`, packed at compile time.
 // Epilogue: epi(tile, ld, batch, row0, rows, col0, cols), called once a finished tile, on any thread.
 //   tile[r * ld + c] is the sum for row row0 + r, column col0 + c; ld is a compile-time constant after
 //   inlining, and so is cols for full panels. Mark the operator GW_INLINE.
 //
-// Tiling. Rows are cut in equal tiles of at most kMR (a remainder costs nothing extra: 49 rows are 13 + 12
-// + 12 + 12). When the panels of the job fit in half of L2 each row tile meets all panels in turn and is
-// read from L1; else several row tiles share one pass over the panels.
+// Tiling. Rows are cut in equal tiles of at most kMR (a remainder costs nothing extra: 49 rows are 10 + 10
+// + 10 + 10 + 9). A few row tiles share one pass over the panels, so that a panel is read from L1 or L2 all
+// but the first time; when the job's panels exceed half of L2 more tiles share it.
 #pragma once
 #include "micro.h"
 #include "pool.h"
@@ -80,7 +80,7 @@ inline Split plan_split(int64_t count, int64_t m, int64_t n, int64_t k, int64_t 
 
 // Rows [m0, m1) x panels [p0, p1) on the calling thread. `col_base` is added to the column numbers.
 template <class Rows, class Epi>
-inline void multiply(const Rows& source, const Panels& b, int64_t m0, int64_t m1, int64_t p0, int64_t p1,
+inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64_t p0, int64_t p1,
                      int64_t batch, int64_t col_base, const MicroTable& micros, const Epi& epi) {
   const float* at[kTable];
   int64_t koff[kTable / 2];
@@ -90,9 +90,9 @@ inline void multiply(const Rows& source, const Panels& b, int64_t m0, int64_t m1
   const int64_t tap_limit = kTable / kMR;
   const bool chunked = taps > tap_limit;
   int64_t share = 1;
-  if (!chunked && source.shareable() && (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2) {
-    share = tap_limit / taps;
-    if (share > kBlockTiles) share = kBlockTiles;
+  if (!chunked && source.shareable()) {
+    const int64_t wanted = (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2 ? kBlockTiles : kBlockTiles / 2;
+    share = tap_limit / taps < wanted ? tap_limit / taps : wanted;
   }
   struct Tile {
     int64_t row0, rows;

@@ -70,14 +70,13 @@ struct WindowRows {
   int64_t segment() const { return row_segment; }
 
   Taps fill(int64_t row0, int64_t rows, int64_t tap0, int64_t tap1, const float** at, int64_t* koff,
-            float* scratch) const {
+            float* scratch) {
     const Conv& v = *c;
     int64_t d0[kMR], h0[kMR], w0[kMR];  // first input position of each window, may be negative
     const float* base[kMR];
-    int64_t ow = row0 % v.out[2], rest = row0 / v.out[2];
-    int64_t oh = rest % v.out[1];
-    rest /= v.out[1];
-    int64_t od = rest % v.out[0], image = rest / v.out[0];
+    if (row0 != next_row) seek(row0);
+    int64_t image = at_image, od = at_od, oh = at_oh, ow = at_ow;
+    const int64_t first_image = image;
     const int64_t last_w = v.in[2] - (v.kernel[2] - 1) * v.dilation[2];
     bool inside_w = true, inside = true;
     for (int64_t r = 0; r < rows; ++r) {
@@ -96,9 +95,10 @@ struct WindowRows {
         }
       }
     }
+    if (tap1 == taps()) next_row = row0 + rows, at_image = image, at_od = od, at_oh = oh, at_ow = ow;
     const bool whole = tap0 == 0 && tap1 == taps();
     if (mergeable && whole && inside_w) return merged(rows, d0, h0, base, at, koff, inside);
-    if (patch && whole) return patched(rows, d0[0], h0[0], w0[0], image_of(row0), at, koff, scratch);
+    if (patch && whole) return patched(rows, d0[0], h0[0], w0[0], first_image, at, koff, scratch);
 
     int64_t count = 0, kw = tap0 % v.kernel[2], kh = tap0 / v.kernel[2] % v.kernel[1];
     int64_t kd = tap0 / v.kernel[2] / v.kernel[1];
@@ -133,7 +133,17 @@ struct WindowRows {
     return static_cast<uint64_t>(i) < static_cast<uint64_t>(size);
   }
 
-  int64_t image_of(int64_t row) const { return row / (c->out[0] * c->out[1] * c->out[2]); }
+  // Where fill() left off: tiles mostly follow each other, and divisions would cost as much as a small tile.
+  int64_t next_row = -1, at_image = 0, at_od = 0, at_oh = 0, at_ow = 0;
+
+  void seek(int64_t row) {
+    at_ow = row % c->out[2];
+    row /= c->out[2];
+    at_oh = row % c->out[1];
+    row /= c->out[1];
+    at_od = row % c->out[0];
+    at_image = row / c->out[0];
+  }
 
   // One tap for each kernel row, run KW * CI.
   Taps merged(int64_t rows, const int64_t* d0, const int64_t* h0, const float* const* base,

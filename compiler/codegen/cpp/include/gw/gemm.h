@@ -30,7 +30,7 @@ struct MatrixRows {
   bool shareable() const { return true; }
   int64_t segment() const { return INT64_MAX / 2; }
   GW_INLINE Taps fill(int64_t row0, int64_t rows, int64_t, int64_t, const float** at, int64_t* koff,
-                      float*) const {
+                      float*) {
     const float* p = a + row0 * row_stride;
     for (int64_t r = 0; r < rows; ++r) at[r] = p + r * row_stride;
     koff[0] = 0;

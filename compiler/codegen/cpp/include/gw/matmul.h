@@ -111,9 +111,10 @@ GW_NOINLINE void dots(const float* const* rows, const float* b, int64_t b_col, i
       }
     }
     for (; i < k; i += kLanes) {
-      const vf bv = load_partial(column + i, k - i);
+      const int64_t left = k - i < kLanes ? k - i : kLanes;
+      const vf bv = load_partial(column + i, left);
       GW_UNROLL
-      for (int r = 0; r < MR; ++r) acc[0][r] = fma(load_partial(rows[r] + i, k - i), bv, acc[0][r]);
+      for (int r = 0; r < MR; ++r) acc[0][r] = fma(load_partial(rows[r] + i, left), bv, acc[0][r]);
     }
     GW_UNROLL
     for (int r = 0; r < MR; ++r) {

@@ -20,6 +20,17 @@
 #define GW_UNROLL _Pragma("GCC unroll 64")
 #endif
 
+// Hides how an integer or pointer was computed, so that the compiler keeps it in a register.
+#define GW_OPAQUE(x) __asm__("" : "+r"(x))
+// The same for a vector: without it a load used several times becomes several loads.
+#if defined(__x86_64__)
+#define GW_KEEP(x) __asm__("" : "+v"(x))
+#elif defined(__aarch64__)
+#define GW_KEEP(x) __asm__("" : "+w"(x))
+#else
+#define GW_KEEP(x) (void)0
+#endif
+
 #if defined(__AVX512F__)
 #define GW_LANES 16
 #elif defined(__AVX__)
@@ -86,17 +97,19 @@ GW_INLINE vf fma(vf a, vf b, vf c) {
 #endif
 }
 
-// First n lanes from p, the rest `fill`; reads nothing past p[n).
-GW_INLINE vf load_partial(const float* p, int64_t n, float fill = 0.0f) {
-  vf r = splat(fill);
-  if (n >= kLanes) return load(p);
+// First n lanes from p (0 <= n <= kLanes), zeros after them; reads nothing past p[n).
+GW_INLINE vf load_partial(const float* p, int64_t n) {
+#if GW_LANES == 16
+  return __builtin_ia32_loadups512_mask(p, splat(0.0f), static_cast<unsigned short>((1u << n) - 1u));
+#elif GW_LANES == 8
+  const vi lane = {0, 1, 2, 3, 4, 5, 6, 7};
+  const vi mask = lane < vi{} + static_cast<int32_t>(n);
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const vf*>(p), mask);
+#else
+  vf r = splat(0.0f);
   __builtin_memcpy(&r, p, static_cast<unsigned long>(n) * 4);
   return r;
-}
-
-GW_INLINE void store_partial(float* p, vf x, int64_t n) {
-  if (n >= kLanes) return store(p, x);
-  __builtin_memcpy(p, &x, static_cast<unsigned long>(n) * 4);
+#endif
 }
 
 GW_INLINE float sum(vf x) {

@@ -186,7 +186,9 @@ Rule = Callable[[Lowering, Op, Coordinates], Node]
 
 
 def _rules() -> Mapping[str, Rule]:
-    return MOVEMENT
+    from graphwright.compiler.codegen.lower_opaque import RULES
+
+    return {**MOVEMENT, **RULES}
 
 
 def reshape_coordinates(
@@ -392,14 +394,6 @@ def _full(low: Lowering, op: Op, at: Coordinates) -> Node:
     return low.node(Number(float(value) if dtype.is_float else value, dtype))
 
 
-def _iota(low: Lowering, op: Op, at: Coordinates) -> Node:
-    start, step = op.attribute("start"), op.attribute("step")
-    dtype = compute_dtype(op.result.type.dtype)
-    if not all(isinstance(v, int | dims.Expr) for v in (start, step)):
-        raise problem(op, "a fractional start or step cannot be an index map")
-    return low.node(Index(start + dims.multiply(at[0], step), dtype))
-
-
 MOVEMENT: Mapping[str, Rule] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -413,5 +407,4 @@ MOVEMENT: Mapping[str, Rule] = {
     "gather_nd": _gather_nd,
     "constant": _constant,
     "full": _full,
-    "iota": _iota,
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphwright.compiler.codegen.cpp.along_axis import emit_cumsum, emit_top_k
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
+from graphwright.compiler.codegen.cpp.scatter import emit_scatter
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
 
@@ -20,7 +22,16 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:reduction": emit_reduction,
     "max_pool": emit_pool,
     "average_pool": emit_pool,
+    "cumsum": emit_cumsum,
+    "top_k": emit_top_k,
+    "scatter_elements": emit_scatter,
+    "scatter_nd": emit_scatter,
+    "batch_norm": emit_pointwise,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,
+    "from_dims": emit_pointwise,
+    "trilu": emit_pointwise,
+    "one_hot": emit_pointwise,
+    "lrn": emit_pointwise,
 }

@@ -248,9 +248,9 @@ def _functor(
 
 
 def check_float(root: Op) -> None:
-    """Raises UnsupportedError unless the contraction is in float32."""
+    """Raises UnsupportedError unless the contraction is calculated in float32."""
     for value in (*root.operands, *root.results):
-        if value.type.dtype is not F32:
+        if compute_dtype(value.type.dtype) is not F32:
             raise problem(
                 root,
                 f"its C++ template is for float32, this is {value.type.dtype.long_name}",

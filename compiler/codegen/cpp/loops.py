@@ -21,7 +21,12 @@ WANTED_ITEMS = 64
 
 
 class Nest:
-    """Parts with the writers of their scalar code; `lines(depth)` prints the loops."""
+    """Parts with the writers of their scalar code; `lines(depth)` prints the loops.
+
+    `is_parallel`: iterations of the innermost loops do not depend on each other.
+    """
+
+    is_parallel = True
 
     def __init__(
         self,
@@ -45,11 +50,12 @@ class Nest:
             part = self.parts[inside[0]]
             if depth == len(part.loops):
                 for m in inside:
-                    out += self._stores(m)
+                    out += self.stores(m)
                 continue
             loop = part.loops[depth]
             extent = index_text(part.extent(loop))
-            if all(len(self.parts[m].loops) == depth + 1 for m in inside):
+            innermost = all(len(self.parts[m].loops) == depth + 1 for m in inside)
+            if innermost and self.is_parallel:
                 out.append("GW_IVDEP")
             out.append(f"for (int64_t {loop.name} = 0; {loop.name} < {extent}; ++{loop.name}) {{")
             out += [f"  {line}" for line in self.lines(depth + 1, members=inside)]
@@ -63,7 +69,8 @@ class Nest:
         loop = part.loops[depth]
         return loop.name, part.extent(loop)
 
-    def _stores(self, member: int) -> list[str]:
+    def stores(self, member: int) -> list[str]:
+        """The statements that write one point of a part."""
         writer = self.writers[member]
         lines: list[str] = []
         for store in self.parts[member].stores:
@@ -218,6 +225,11 @@ def _decode(names: Sequence[str], extents: Sequence[Dim]) -> list[str]:
         lines.append(f"const int64_t {names[k]} = {rest} % {extent};")
         rest = f"{rest} / {extent}"
     return [*lines, f"const int64_t {names[0]} = {rest};"] if names else []
+
+
+def serial_function(name: str, parameters: str, lines: Sequence[str]) -> str:
+    """A worker function that runs once, on the calling thread."""
+    return _function(name, parameters, lines)
 
 
 def _function(name: str, parameters: str, lines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from graphwright.compiler.codegen.expressions import (
     split_linear,
 )
 from graphwright.compiler.codegen.lower import Coordinates, Lowering
-from graphwright.compiler.codegen.scalar import Choose, Load, Node, index_dims, walk
+from graphwright.compiler.codegen.scalar import Choose, Load, Node, data_nodes, index_dims, walk
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 
@@ -66,7 +66,10 @@ class Part:
 
     @property
     def nodes(self) -> list[Node]:
-        return list(walk(tuple(s.node for s in self.stores), self.domain))
+        roots = [s.node for s in self.stores]
+        for store in self.stores:
+            roots += data_nodes(store.offset, self.domain)
+        return list(walk(tuple(roots), self.domain))
 
 
 Body = Callable[[Lowering, Coordinates], Sequence[Store]]

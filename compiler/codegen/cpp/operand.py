@@ -22,6 +22,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import Layout, canonical, strides_of
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Reference
+from graphwright.compiler.ir.types import F32
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Operands:
         domain = Domain()
         at = tuple(domain.loop(f"i{i}", d) for i, d in enumerate(value.type.shape))
         node = Lowering(domain).at(value, at)
-        if not isinstance(node, Load) or node.source.type.dtype != value.type.dtype:
-            return None
+        if not isinstance(node, Load) or node.source.type.dtype is not F32:
+            return None  # the templates read float32; others are converted on the way to a copy
         offset = node.offset
         strides: list[Dim] = []
         for variable in domain.loops:

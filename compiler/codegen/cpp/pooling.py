@@ -7,20 +7,23 @@ from graphwright.compiler.codegen.cpp.convolution import (
     channels_last,
     spatial_tiling,
 )
-from graphwright.compiler.codegen.cpp.epilogue import check_float
 from graphwright.compiler.codegen.cpp.function import as_region
+from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.scalar import compute_dtype
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
+from graphwright.compiler.ir.types import F32
 
 
 def emit_pool(op: Op) -> list[EmittedLaunch]:
     """max_pool or average_pool, alone or as the root of a region, as one launch."""
     body, operands = as_region(op)
     (root,) = (o for o in body.ops if o.name in ("max_pool", "average_pool"))
-    check_float(root)
+    if compute_dtype(root.result.type.dtype) is not F32:
+        return emit_pointwise(op)  # the window written out
     region = ContractionRegion(op, body, operands, root)
     x = root.operands[0]
     spatial = x.type.rank - 2

@@ -63,9 +63,9 @@ class ScalarWriter:
         self._texts: dict[int, str] = {}
         self._levels: dict[int | Symbol, int] = {v: i for i, v in enumerate(part.loops)}
         self._depth: dict[Symbol, int] = {v: i for i, v in enumerate(part.loops)}
-        self._items = self._unconditional([s.node for s in part.stores])
-        for store in part.stores:
-            self._items += [v for v in self._derived(store.offset) if v not in self._items]
+        self._items = self._unconditional(
+            [s.node for s in part.stores], [s.offset for s in part.stores]
+        )
 
     # -- order and levels
 
@@ -81,7 +81,9 @@ class ScalarWriter:
             out.append(v)
         return out
 
-    def _unconditional(self, roots: Sequence[Node]) -> list[Node | Symbol]:
+    def _unconditional(
+        self, roots: Sequence[Node], offsets: Sequence[Dim] = ()
+    ) -> list[Node | Symbol]:
         """What is evaluated whenever the roots are: all under them but the branches of choices."""
         order: dict[int | Symbol, Node | Symbol] = {}
 
@@ -107,6 +109,9 @@ class ScalarWriter:
 
         for root in roots:
             visit(root)
+        for dim in offsets:
+            for v in self._derived(dim):
+                visit_symbol(v)
         return list(order.values())
 
     def _dim_level(self, dim: Dim) -> int:

@@ -53,11 +53,10 @@ template <class T>
 GW_INLINE T relu(T x) {
   return x < T(0) ? T(0) : x;
 }
-// min(max(x, low), high): high wins when low > high; NaN bounds are not expected.
+// min(max(x, low), high): high wins when low > high.
 template <class T>
 GW_INLINE T clip(T x, T low, T high) {
-  const T y = x < low ? low : x;
-  return y > high ? high : y;
+  return minimum(maximum(x, low), high);
 }
 
 namespace math_detail {

@@ -1,0 +1,89 @@
+"""Every sample of every op through its C++ kernel, static and with symbolic extents.
+
+The quick run takes the first samples of each op; `-m slow` takes all.  An op or type that has no
+kernel must be in `UNSUPPORTED`, with the reason; an entry that works fails the test.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from codegen_harness import Compiled, relative_error
+
+from graphwright.compiler.codegen.emit import emit_graph
+from graphwright.compiler.ir.evaluate import evaluate
+from graphwright.compiler.target import Target
+from graphwright.errors import UnsupportedError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
+from samples import graph_of, samples
+
+TARGET = Target.parse("cpu:native")
+QUICK = 2  # samples of each op in the quick run
+
+# Sample name prefixes without a kernel: why.
+UNSUPPORTED: dict[str, str] = {}
+# Relative error allowed beyond 2e-6, by result type.
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-13}
+
+
+def cases(all_samples):
+    seen: Counter[str] = Counter()
+    for sample in samples():
+        seen[sample.op] += 1
+        if not all_samples and seen[sample.op] > QUICK:
+            continue
+        for dynamic in (False, True):
+            yield sample, dynamic
+
+
+def reason_of(sample):
+    return next((r for p, r in UNSUPPORTED.items() if str(sample).startswith(p)), None)
+
+
+def run(chosen):
+    """Failures, as text, of the chosen (sample, dynamic) pairs, compiled together."""
+    graphs, kept, failures = [], [], []
+    for sample, dynamic in chosen:
+        graph = graph_of(sample, dynamic=dynamic)
+        reason = reason_of(sample)
+        try:
+            emit_graph(graph, TARGET)
+        except UnsupportedError as error:
+            if reason is None:
+                failures.append(f"{sample} dynamic={dynamic}: {error}")
+            continue
+        if reason is not None:
+            failures.append(f"{sample} dynamic={dynamic}: listed as unsupported, but has a kernel")
+            continue
+        graphs.append(graph)
+        kept.append((sample, dynamic))
+    compiled = Compiled(graphs)
+    for i, (sample, dynamic) in enumerate(kept):
+        try:
+            got = compiled.run(i, sample.arrays)
+            want = evaluate(graphs[i], list(sample.arrays))
+            for k, (a, b) in enumerate(zip(got, want, strict=True)):
+                b = np.asarray(b)
+                error = relative_error(a, b)
+                if not error <= TOLERANCE.get(b.dtype.name, 2e-6):
+                    failures.append(f"{sample} dynamic={dynamic}: output {k}: error {error:.3g}")
+        except AssertionError as error:
+            failures.append(f"{sample} dynamic={dynamic}: {error}")
+    return failures
+
+
+@pytest.mark.skip(reason="not every op has its kernel yet")
+def test_first_samples_of_each_op():
+    failures = run(cases(False))
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+def test_all_samples():
+    failures = run(cases(True))
+    assert not failures, "\n".join(failures)

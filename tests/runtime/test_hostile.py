@@ -261,6 +261,29 @@ def test_bad_manifest(
 
 
 @pytest.mark.parametrize(
+    ("path", "value", "error"),
+    [
+        ("variants.0.plan.buffers.0.size", 2**60, "an arena of .* cannot be allocated"),
+        ("variants.0.plan.buffers.0.size", 2**63 - 1, "the arena would need"),
+        ("variants.0.plan.buffers.0.size", -64, "negative size"),
+        ("variants.0.plan.buffers.0.size", ["*", *["S"] * 60], "overflows 64 bits"),
+        ("variants.0.plan.buffers.0.size", ["//", 8, ["+", "S", -3]], "divides by zero"),
+        ("outputs.0.shape", [2**40, "S"], "outputs of shape"),
+        ("outputs.0.shape", [2**62, 2**62], "outputs of shape"),
+        ("outputs.0.shape", [["+", "S", -9]], "the input is too small"),
+        ("variants.0.launches.1.pointers.3", ["output", 0, 2**40], "bytes into a tensor of"),
+        ("variants.0.launches.1.pointers.3", ["output", 0, -8], "bytes into a tensor of"),
+    ],
+)
+def test_sizes_that_cannot_be(model_bytes: bytes, path: str, value: Any, error: str) -> None:
+    """Well-formed but absurd: the call fails before any kernel runs."""
+    model = load(with_manifest(model_bytes, put(path, value)))
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(GraphwrightError, match=error):
+        model(x, x)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         b"", b"{", b"null", b'"x"', b"[" * 100_000, b'{"a":' * 100_000, b"1" * 10_000,

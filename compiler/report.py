@@ -8,6 +8,7 @@ from typing import Any
 
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.views import view_of
 from graphwright.runtime.manifest import Variant, WeightSpec
 from graphwright.runtime.weights import storage_bytes
 
@@ -57,6 +58,8 @@ def count_graph(graph: Graph) -> GraphCounts:
 
 
 def _only_reorders(op: Op) -> bool:
+    if view_of(op) is not None:
+        return False
     if op.kind == Kind.FUSED:
         inside = [o for o in op.bodies[0].ops if o.kind != Kind.SOURCE]
         return bool(inside) and all(o.kind == Kind.MOVEMENT for o in inside) and any(
@@ -88,6 +91,7 @@ class CompileReport:
     weight_bytes: int
     artifact_bytes: int
     seconds: Mapping[str, float]
+    unbounded: tuple[str, ...] = ()  # symbols without an upper limit
     notes: tuple[str, ...] = ()
     passes: tuple[tuple[str, float, bool], ...] = field(default=())
 
@@ -124,6 +128,7 @@ class CompileReport:
                 for v in self.variants
             ],
             "passes": [{"name": n, "seconds": s, "changed": c} for n, s, c in self.passes],
+            "unbounded_symbols": list(self.unbounded),
             "notes": list(self.notes),
         }
 
@@ -152,11 +157,8 @@ def ratio_text(sizes: Mapping[str, int], bounds: Mapping[str, int]) -> str:
     return f"{max(ratios):.2f}x" if ratios else "-"
 
 
-def same_at_all(sizes: Mapping[str, int]) -> bool:
-    """Whether a size does not depend on the binding."""
-    return len(set(sizes.values())) <= 1
-
-
-def bindings_of(sizes: Mapping[str, int]) -> Sequence[str]:
-    """The bindings worth showing: one where nothing is dynamic."""
-    return ("opt",) if same_at_all(sizes) else BINDINGS
+def bindings_of(report: CompileReport) -> Sequence[str]:
+    """The bindings worth showing: one where nothing is dynamic, no largest where there is none."""
+    if all(len(set(v.arena.values())) <= 1 for v in report.variants):
+        return ("opt",)
+    return BINDINGS[:2] if report.unbounded else BINDINGS

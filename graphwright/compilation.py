@@ -50,6 +50,7 @@ class Build:
 
     def report(self, artifact_bytes: int) -> CompileReport:
         """The report, given how large the artifact turned out."""
+        from graphwright.compiler.ir.dims import MAX_EXTENT
         from graphwright.compiler.report import (
             CompileReport,
             count_graph,
@@ -67,6 +68,7 @@ class Build:
             weight_bytes=weight_bytes([w.spec for w in self.artifact.weights]),
             artifact_bytes=artifact_bytes,
             seconds=self.seconds,
+            unbounded=tuple(s.name for s in manifest.symbols if s.max >= MAX_EXTENT),
             notes=self.notes,
             passes=self.passes,
         )

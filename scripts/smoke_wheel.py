@@ -36,7 +36,7 @@ np.save("want.npy", np.maximum(x.astype(np.float64) @ weight, 0))
 
 DEPLOYED = """
 import sys
-for name in ("onnx", "click", "rich", "jinja2", "graphwright.compiler", "graphwright.frontends"):
+for name in ("onnx", "click", "rich", "graphwright.compiler", "graphwright.frontends"):
     sys.modules[name] = None  # an import of these fails
 import numpy as np
 import graphwright as gw

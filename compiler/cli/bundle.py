@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 MODEL_LIMIT = 64 << 20  # bytes: larger models are named, not copied
-PACKAGES = ("graphwright", "numpy", "ml_dtypes", "onnx", "onnxruntime", "click", "rich", "jinja2")
+PACKAGES = ("graphwright", "numpy", "ml_dtypes", "onnx", "onnxruntime", "click", "rich")
 
 
 def write_bundle(error: BaseException, arguments: list[str]) -> Path | None:

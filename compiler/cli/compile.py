@@ -73,26 +73,24 @@ def show_report(report: CompileReport, console: Console) -> None:
         f"and {counts.reductions} reductions" + (f" ({per:.2f} each)" if per else "")
     )
     console.say(f"{counts.transposes} transposes left, {counts.opaque} opaque ops")
-    columns = ["variant", ">kernels"]
-    bindings = bindings_of(main.arena)
-    for binding in bindings:
-        at = "" if len(bindings) == 1 else f" at {binding}"
-        columns += [f">arena{at}", f">lower bound{at}"]
-    columns += [">of bound", ">code"]
-    rows: list[list[object]] = []
-    for v in report.variants:
-        row: list[object] = [v.target, v.kernels]
-        for b in bindings:
-            row += [bytes_text(v.arena.get(b, 0)), bytes_text(v.lower_bound.get(b, 0))]
-        rows.append([*row, ratio_text(v.arena, v.lower_bound), bytes_text(v.library_bytes)])
-    console.words.print(table(columns, rows))
-    times = ", ".join(f"{stage} {seconds_text(s)}" for stage, s in report.seconds.items())
-    console.say(
-        f"weights {bytes_text(report.weight_bytes)}; "
-        f"{seconds_text(sum(report.seconds.values()))} ({times})"
-    )
+    arenas = [f"{b} {bytes_text(main.arena.get(b, 0))}" for b in bindings_of(report)]
+    arena = arenas[0].removeprefix("opt ") if len(arenas) == 1 else ", ".join(arenas)
+    lines = {
+        "arena": f"{arena} ({ratio_text(main.arena, main.lower_bound)} of the lower bound)",
+        "weights": bytes_text(report.weight_bytes),
+        "code": ", ".join(f"{v.target} {bytes_text(v.library_bytes)}" for v in report.variants),
+        "time": ", ".join(f"{stage} {seconds_text(s)}" for stage, s in report.seconds.items()),
+    }
+    for name, line in lines.items():
+        console.say(f"{name:8} {line}")
     if console.verbosity >= 1 and report.passes:
         rows = [[n, seconds_text(s), "changed" if c else ""] for n, s, c in report.passes]
         console.words.print(table(["pass", ">time", ""], rows))
+    if report.unbounded:
+        name = report.unbounded[0]
+        console.say(
+            f"{', '.join(report.unbounded)}: no upper limit, so that there is no largest arena; "
+            f"--shape {name}=1..8@4 sets limits and the size to optimise for"
+        )
     for note in report.notes:
         console.say(f"note: {note}")

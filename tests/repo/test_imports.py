@@ -43,7 +43,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
          FILES, MANIFEST, ARCHIVE],
         (*STANDARD, "jinja2", "triton", "cuda"),
     ),
-    "compiler/report.py": ([IR, MANIFEST, "graphwright.runtime.weights"], STANDARD),
+    "compiler/report.py": ([IR, "graphwright.compiler.passes", MANIFEST, "graphwright.runtime.weights"], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/assemble.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, ERRORS, MANIFEST],

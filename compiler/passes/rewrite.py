@@ -157,12 +157,14 @@ class Rewriter:
         self._constraints = len(self.graph.constraints)
 
     def _roll_back(self, rule: Rule) -> None:
-        if self._erased or self._touched:
+        made = {op.id for op in self._created}
+        if self._touched or any(op.id not in made for op in self._erased):
             raise CompileError(
                 f"rule {rule.name} ({rule.where}) changed the graph but did not return True"
             )
         for op in reversed(self._created):
-            self.graph.erase(op)
+            if not op.is_erased:
+                self.graph.erase(op)
         del self.graph.constraints[self._constraints :]
 
     def _end(self, applied: bool) -> bool:

@@ -14,6 +14,7 @@ struct BiasRelu {
                             int64_t col0, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r) {
       float* GW_RESTRICT o = out + (row0 + r) * channels + col0;
+      GW_COLUMNS
       for (int64_t c = 0; c < cols; ++c) {
         const float x = tile[r * ld + c] + bias[col0 + c];
         o[c] = x < 0.0f ? 0.0f : x;

@@ -15,6 +15,7 @@ struct BiasStore {
                             int64_t col0, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r) {
       float* GW_RESTRICT o = out + (row0 + r) * channels + col0;
+      GW_COLUMNS
       for (int64_t c = 0; c < cols; ++c) o[c] = tile[r * ld + c] + bias[col0 + c];
     }
   }

@@ -10,6 +10,7 @@ struct Store {
   GW_INLINE void operator()(const float* tile, int64_t ld, int64_t, int64_t row0, int64_t rows,
                             int64_t col0, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r)
+      GW_COLUMNS
       for (int64_t c = 0; c < cols; ++c)
         out[(row0 + r) * row_stride + (col0 + c) * col_stride] = tile[r * ld + c];
   }
@@ -23,6 +24,7 @@ struct BiasRelu {
                             int64_t col0, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r) {
       float* GW_RESTRICT o = out + (row0 + r) * n + col0;
+      GW_COLUMNS
       for (int64_t c = 0; c < cols; ++c) {
         const float x = tile[r * ld + c] + bias[col0 + c];
         o[c] = x < 0.0f ? 0.0f : x;

@@ -13,6 +13,7 @@ struct Scale {
                             int64_t col0, int64_t cols) const {
     for (int64_t r = 0; r < rows; ++r) {
       float* GW_RESTRICT o = out + (batch * m + row0 + r) * n + col0;
+      GW_COLUMNS
       for (int64_t c = 0; c < cols; ++c) o[c] = by * tile[r * ld + c];
     }
   }

@@ -103,6 +103,8 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
     const int64_t col0 = panel * kNR;
     if (b.n - col0 >= kNR) {
       epi(static_cast<const float*>(tile), kNR, batch, t.row0, t.rows, col_base + col0, kNR);
+    } else if (b.n - col0 == kLanes) {
+      epi(static_cast<const float*>(tile), kNR, batch, t.row0, t.rows, col_base + col0, kLanes);
     } else {
       epi(static_cast<const float*>(tile), kNR, batch, t.row0, t.rows, col_base + col0, b.n - col0);
     }

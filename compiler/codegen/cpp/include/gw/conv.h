@@ -15,6 +15,7 @@
 //    part of it read a row of zeros. With few channels (a stem) the runs would be too short for that: the
 //    tile's patch of the input is copied to the stack with its zeros instead, and the runs stay merged.
 //  * Tiles cross output rows (49 pixels of a 7x7 map are 5 tiles) unless rows are long or channels few.
+//    For a 1x1 stride-1 convolution of contiguous pixels the rows are those of a matrix.
 //
 // The caller guarantees: x strides as given with channel stride 1; ci <= kZeros where padding is used, or
 // `zeros` pointing at ci zeros; output sizes that match the other fields (any consistent set works; the
@@ -52,11 +53,16 @@ struct WindowRows {
   const float* zeros;
   bool mergeable;  // kw and channels form one run
   bool patch;      // border tiles are copied
+  bool flat;       // 1x1, stride 1, no padding, contiguous pixels: rows follow each other
   int64_t row_segment;
 
   WindowRows(const Conv& conv, int64_t group) : c(&conv), x(conv.x + group * conv.ci) {
     zeros = c->zeros ? c->zeros : zero_row;
     const int64_t span = (kMR - 1) * c->stride[2] + c->kernel[2];
+    flat = taps() == 1 && (c->in[2] == 1 || c->xs[1] == c->in[2] * c->xs[2]);
+    for (int i = 0; i < 3; ++i) flat &= c->stride[i] == 1 && c->pad[i] == 0 && c->in[i] == c->out[i];
+    flat &= (c->in[0] == 1 || c->xs[0] == c->in[1] * c->in[2] * c->xs[2]) &&
+            (c->n == 1 || c->xn == c->in[0] * c->in[1] * c->in[2] * c->xs[2]);
     mergeable = c->dilation[2] == 1 && c->xs[2] == c->ci && c->kernel[2] > 1 &&
                 c->kernel[2] * c->ci <= kZeros;
     patch = mergeable && c->ci <= kPatchChannels &&
@@ -69,63 +75,23 @@ struct WindowRows {
   bool shareable() const { return !patch; }
   int64_t segment() const { return row_segment; }
 
-  Taps fill(int64_t row0, int64_t rows, int64_t tap0, int64_t tap1, const float** at, int64_t* koff,
-            float* scratch) {
+  GW_NOINLINE Taps fill(int64_t row0, int64_t rows, int64_t tap0, int64_t tap1, const float** at,
+                        int64_t* koff, float* scratch) {
     const Conv& v = *c;
-    int64_t d0[kMR], h0[kMR], w0[kMR];  // first input position of each window, may be negative
-    const float* base[kMR];
+    if (flat) {
+      for (int64_t r = 0; r < rows; ++r) at[r] = x + (row0 + r) * v.xs[2];
+      koff[0] = 0;
+      return {1, v.ci};
+    }
     if (row0 != next_row) seek(row0);
-    int64_t image = at_image, od = at_od, oh = at_oh, ow = at_ow;
-    const int64_t first_image = image;
-    const int64_t last_w = v.in[2] - (v.kernel[2] - 1) * v.dilation[2];
-    bool inside_w = true, inside = true;
-    for (int64_t r = 0; r < rows; ++r) {
-      d0[r] = od * v.stride[0] - v.pad[0];
-      h0[r] = oh * v.stride[1] - v.pad[1];
-      w0[r] = ow * v.stride[2] - v.pad[2];
-      base[r] = x + image * v.xn + d0[r] * v.xs[0] + h0[r] * v.xs[1] + w0[r] * v.xs[2];
-      inside_w &= w0[r] >= 0 && w0[r] < last_w;
-      inside &= d0[r] >= 0 && d0[r] + (v.kernel[0] - 1) * v.dilation[0] < v.in[0] && h0[r] >= 0 &&
-                h0[r] + (v.kernel[1] - 1) * v.dilation[1] < v.in[1];
-      if (++ow == v.out[2]) {
-        ow = 0;
-        if (++oh == v.out[1]) {
-          oh = 0;
-          if (++od == v.out[0]) od = 0, ++image;
-        }
-      }
-    }
-    if (tap1 == taps()) next_row = row0 + rows, at_image = image, at_od = od, at_oh = oh, at_ow = ow;
     const bool whole = tap0 == 0 && tap1 == taps();
-    if (mergeable && whole && inside_w) return merged(rows, d0, h0, base, at, koff, inside);
-    if (patch && whole) return patched(rows, d0[0], h0[0], w0[0], first_image, at, koff, scratch);
-
-    int64_t count = 0, kw = tap0 % v.kernel[2], kh = tap0 / v.kernel[2] % v.kernel[1];
-    int64_t kd = tap0 / v.kernel[2] / v.kernel[1];
-    for (int64_t tap = tap0; tap < tap1; ++tap) {
-      const int64_t d = kd * v.dilation[0], h = kh * v.dilation[1], w = kw * v.dilation[2];
-      const int64_t offset = d * v.xs[0] + h * v.xs[1] + w * v.xs[2];
-      const float** to = at + count * rows;
-      bool any = false;
-      if (inside && inside_w) {
-        for (int64_t r = 0; r < rows; ++r) to[r] = base[r] + offset;
-        any = true;
-      } else {
-        for (int64_t r = 0; r < rows; ++r) {
-          const bool ok = within(d0[r] + d, v.in[0]) && within(h0[r] + h, v.in[1]) &&
-                          within(w0[r] + w, v.in[2]);
-          to[r] = ok ? base[r] + offset : zeros;
-          any |= ok;
-        }
-      }
-      koff[count] = tap * v.ci;
-      count += any;
-      if (++kw == v.kernel[2]) {
-        kw = 0;
-        if (++kh == v.kernel[1]) kh = 0, ++kd;
-      }
+    const Taps made = at_ow + rows <= v.out[2] && whole ? in_line(rows, at, koff, scratch)
+                                                        : across(rows, tap0, tap1, at, koff);
+    if (tap1 == taps()) {
+      next_row = row0 + rows;
+      for (at_ow += rows; at_ow >= v.out[2]; at_ow -= v.out[2]) next_line(at_oh, at_od, at_image);
     }
-    return {count, v.ci};
+    return made;
   }
 
  private:
@@ -145,33 +111,94 @@ struct WindowRows {
     at_image = row / c->out[0];
   }
 
-  // One tap for each kernel row, run KW * CI.
-  Taps merged(int64_t rows, const int64_t* d0, const int64_t* h0, const float* const* base,
-              const float** at, int64_t* koff, bool inside) const {
+  void next_line(int64_t& oh, int64_t& od, int64_t& image) const {
+    if (++oh < c->out[1]) return;
+    oh = 0;
+    if (++od < c->out[0]) return;
+    od = 0, ++image;
+  }
+
+  // All pixels of the tile lie in one output row (at_ow on): windows differ along the width alone.
+  Taps in_line(int64_t rows, const float** at, int64_t* koff, float* scratch) const {
     const Conv& v = *c;
-    const int64_t run = v.kernel[2] * v.ci;
-    int64_t count = 0, tap = 0;
+    const int64_t d0 = at_od * v.stride[0] - v.pad[0], h0 = at_oh * v.stride[1] - v.pad[1];
+    const int64_t w0 = at_ow * v.stride[2] - v.pad[2], reach = (v.kernel[2] - 1) * v.dilation[2];
+    const bool inside = w0 >= 0 && w0 + (rows - 1) * v.stride[2] + reach < v.in[2];
+    if (!inside && patch) return patched(rows, d0, h0, w0, at, koff, scratch);
+    const float* base = x + at_image * v.xn + d0 * v.xs[0] + h0 * v.xs[1] + w0 * v.xs[2];
+    const int64_t step = v.stride[2] * v.xs[2];
+    const bool merged = inside && mergeable;
+    const int64_t columns = merged ? 1 : v.kernel[2];
+    int64_t count = 0, line = 0;
     for (int64_t kd = 0; kd < v.kernel[0]; ++kd) {
-      for (int64_t kh = 0; kh < v.kernel[1]; ++kh, ++tap) {
+      for (int64_t kh = 0; kh < v.kernel[1]; ++kh, ++line) {
         const int64_t d = kd * v.dilation[0], h = kh * v.dilation[1];
-        const int64_t offset = d * v.xs[0] + h * v.xs[1];
-        const float** to = at + count * rows;
-        bool any = false;
+        if (!within(d0 + d, v.in[0]) || !within(h0 + h, v.in[1])) continue;
+        const float* from = base + d * v.xs[0] + h * v.xs[1];
+        for (int64_t kw = 0; kw < columns; ++kw) {
+          const float** to = at + count * rows;
+          const float* first = from + kw * v.dilation[2] * v.xs[2];
+          if (inside) {
+            for (int64_t r = 0; r < rows; ++r) to[r] = first + r * step;
+          } else {
+            const int64_t w = w0 + kw * v.dilation[2];
+            for (int64_t r = 0; r < rows; ++r)
+              to[r] = within(w + r * v.stride[2], v.in[2]) ? first + r * step : zeros;
+          }
+          koff[count++] = (line * v.kernel[2] + kw) * v.ci;
+        }
+      }
+    }
+    return {count, merged ? v.kernel[2] * v.ci : v.ci};
+  }
+
+  // The tile crosses output rows (or takes part of the taps): each pixel has its own window.
+  Taps across(int64_t rows, int64_t tap0, int64_t tap1, const float** at, int64_t* koff) const {
+    const Conv& v = *c;
+    int64_t d0[kMR], h0[kMR], w0[kMR];  // first input position of each window, may be negative
+    const float* base[kMR];
+    int64_t image = at_image, od = at_od, oh = at_oh, ow = at_ow;
+    bool inside = true;
+    for (int64_t r = 0; r < rows; ++r) {
+      d0[r] = od * v.stride[0] - v.pad[0];
+      h0[r] = oh * v.stride[1] - v.pad[1];
+      w0[r] = ow * v.stride[2] - v.pad[2];
+      base[r] = x + image * v.xn + d0[r] * v.xs[0] + h0[r] * v.xs[1] + w0[r] * v.xs[2];
+      inside &= d0[r] >= 0 && d0[r] + (v.kernel[0] - 1) * v.dilation[0] < v.in[0] && h0[r] >= 0 &&
+                h0[r] + (v.kernel[1] - 1) * v.dilation[1] < v.in[1] && w0[r] >= 0 &&
+                w0[r] + (v.kernel[2] - 1) * v.dilation[2] < v.in[2];
+      if (++ow == v.out[2]) ow = 0, next_line(oh, od, image);
+    }
+    int64_t count = 0, kw = tap0 % v.kernel[2], kh = tap0 / v.kernel[2] % v.kernel[1];
+    int64_t kd = tap0 / v.kernel[2] / v.kernel[1];
+    for (int64_t tap = tap0; tap < tap1; ++tap) {
+      const int64_t d = kd * v.dilation[0], h = kh * v.dilation[1], w = kw * v.dilation[2];
+      const int64_t offset = d * v.xs[0] + h * v.xs[1] + w * v.xs[2];
+      const float** to = at + count * rows;
+      bool any = inside;
+      if (inside) {
+        for (int64_t r = 0; r < rows; ++r) to[r] = base[r] + offset;
+      } else {
         for (int64_t r = 0; r < rows; ++r) {
-          const bool ok = inside || (within(d0[r] + d, v.in[0]) && within(h0[r] + h, v.in[1]));
+          const bool ok = within(d0[r] + d, v.in[0]) && within(h0[r] + h, v.in[1]) &&
+                          within(w0[r] + w, v.in[2]);
           to[r] = ok ? base[r] + offset : zeros;
           any |= ok;
         }
-        koff[count] = tap * run;
-        count += any;
+      }
+      koff[count] = tap * v.ci;
+      count += any;
+      if (++kw == v.kernel[2]) {
+        kw = 0;
+        if (++kh == v.kernel[1]) kh = 0, ++kd;
       }
     }
-    return {count, run};
+    return {count, v.ci};
   }
 
   // The tile lies in one output row: copy its input rows, zeros included, and run over the copy.
-  Taps patched(int64_t rows, int64_t d0, int64_t h0, int64_t w0, int64_t image, const float** at,
-               int64_t* koff, float* scratch) const {
+  Taps patched(int64_t rows, int64_t d0, int64_t h0, int64_t w0, const float** at, int64_t* koff,
+               float* scratch) const {
     const Conv& v = *c;
     const int64_t span = (rows - 1) * v.stride[2] + v.kernel[2], run = v.kernel[2] * v.ci;
     const int64_t before = w0 < 0 ? (-w0 < span ? -w0 : span) : 0;
@@ -182,7 +209,7 @@ struct WindowRows {
       for (int64_t kh = 0; kh < v.kernel[1]; ++kh, ++tap) {
         const int64_t d = d0 + kd * v.dilation[0], h = h0 + kh * v.dilation[1];
         if (!within(d, v.in[0]) || !within(h, v.in[1])) continue;
-        const float* from = x + image * v.xn + d * v.xs[0] + h * v.xs[1] + (w0 + before) * v.ci;
+        const float* from = x + at_image * v.xn + d * v.xs[0] + h * v.xs[1] + (w0 + before) * v.ci;
         float* to = scratch + count * span * v.ci;
         memset(to, 0, static_cast<size_t>(before * v.ci) * 4);
         memcpy(to + before * v.ci, from, static_cast<size_t>((stop - before) * v.ci) * 4);

@@ -65,8 +65,10 @@ struct StoreRows {
       float* GW_RESTRICT o = out + (row0 + r) * row_stride + col0;
       const float* GW_RESTRICT t = tile + r * ld;
       if (bias) {
+        GW_COLUMNS
         for (int64_t c = 0; c < cols; ++c) o[c] = t[c] + bias[col0 + c];
       } else {
+        GW_COLUMNS
         for (int64_t c = 0; c < cols; ++c) o[c] = t[c];
       }
     }

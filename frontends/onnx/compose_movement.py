@@ -119,7 +119,7 @@ def size(node: Node) -> Value:
 
 
 def concat(node: Node) -> Value:
-    inputs = node.inputs
+    inputs = (node.x(), *node.inputs[1:])
     axis = node.axis(node.attr("axis", 1), inputs[0].type.rank)
     return inputs[0] if len(inputs) == 1 else node.emit("concat", *inputs, axis=axis)
 
@@ -130,6 +130,8 @@ def split(node: Node) -> Sequence[Value]:
     axis = node.axis(node.attr("axis", 0), x.type.rank)
     extent = x.type.shape[axis]
     count = node.attr("num_outputs", len(node.proto.output))
+    if count != len(node.proto.output):
+        raise Refusal(f"num_outputs is {count}, it has {len(node.proto.output)} outputs")
     sizes: Sequence[Dim]
     if node.has("split"):
         sizes = node.attr("split")
@@ -160,6 +162,10 @@ def slice_(node: Node) -> Value:
         starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
         axes = node.ints(3, "axes") if node.has_input(3) else range(len(starts))
         steps = node.ints(4, "steps") if node.has_input(4) else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Refusal(
+            f"it has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps"
+        )
     rank = x.type.rank
     full_starts: list[Dim] = [0] * rank
     full_sizes: list[Dim] = list(x.type.shape)
@@ -296,8 +302,10 @@ def repeat(node: Node, x: Value, repeats: Sequence[Dim]) -> Value:
 
 
 def depth_to_space(node: Node) -> Value:
-    x, b = node.x(), node.attr("blocksize")
-    n, c, h, w = _four(node, x)
+    x, b = node.ranked(0, 4), node.attr("blocksize")
+    if b < 1:
+        raise Refusal(f"its blocksize is {b}, want 1 or more")
+    n, c, h, w = x.type.shape
     deep = dims.floordiv(c, b * b)
     if node.attr("mode", "DCR") == "DCR":
         y = node.transpose(node.reshape(x, [n, b, b, deep, h, w]), (0, 3, 4, 1, 5, 2))
@@ -307,8 +315,10 @@ def depth_to_space(node: Node) -> Value:
 
 
 def space_to_depth(node: Node) -> Value:
-    x, b = node.x(), node.attr("blocksize")
-    n, c, h, w = _four(node, x)
+    x, b = node.ranked(0, 4), node.attr("blocksize")
+    if b < 1:
+        raise Refusal(f"its blocksize is {b}, want 1 or more")
+    n, c, h, w = x.type.shape
     rows, columns = dims.floordiv(h, b), dims.floordiv(w, b)
     crd = node.attr("mode", "DCR") == "CRD"
     order = (0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4)
@@ -316,18 +326,14 @@ def space_to_depth(node: Node) -> Value:
     return node.reshape(y, [n, c * (b * b), rows, columns])
 
 
-def _four(node: Node, x: Value) -> tuple[Dim, Dim, Dim, Dim]:
-    if x.type.rank != 4:
-        raise Refusal(f"its input is {x.type}, want rank 4")
-    n, c, h, w = x.type.shape
-    return n, c, h, w
-
-
 def center_crop_pad(node: Node) -> Value:
     x = node.x()
     rank = x.type.rank
     axes = node.axes(node.attr("axes", tuple(range(rank))), rank)
-    for axis, want in zip(axes, node.dims(1, "the target shape"), strict=True):
+    target = node.dims(1, "the target shape")
+    if len(target) != len(axes):
+        raise Refusal(f"its target has {len(target)} extents for {len(axes)} axes")
+    for axis, want in zip(axes, target, strict=True):
         have = x.type.shape[axis]
         if dims.prove(have, ">=", want):
             x = node.slice_axis(x, axis, dims.floordiv(have - want, 2), want)
@@ -343,9 +349,10 @@ def center_crop_pad(node: Node) -> Value:
 
 def reverse_sequence(node: Node) -> Value:
     """Reverses the first lengths[b] elements of each row by an index tensor."""
-    x = node.x()
-    time, batch = node.attr("time_axis", 0), node.attr("batch_axis", 1)
+    x = node.ranked(0, 2, or_more=True)
     rank, shape = x.type.rank, x.type.shape
+    time = node.axis(node.attr("time_axis", 0), rank)
+    batch = node.axis(node.attr("batch_axis", 1), rank)
     place = node.unsqueeze(node.iota(shape[time]), _others(rank, time))
     length = node.unsqueeze(node.cast(node.x(1), I64), _others(rank, batch))
     back = node.emit("sub", node.emit("sub", length, node.scalar(1, I64)), place)
@@ -366,9 +373,8 @@ def dropout(node: Node) -> Sequence[Value]:
     node.ignore("ratio", "seed", "is_test", "consumed_inputs")
     x = node.x()
     if node.has_input(2):
-        training = node.constant(2, "training_mode")
-        ratio = float(node.constant(1, "ratio").item()) if node.has_input(1) else 0.5
-        if training.item() and ratio:
+        ratio = node.one(1, "ratio") if node.has_input(1) else 0.5
+        if node.one(2, "training_mode") and ratio:
             raise Refusal("it trains (training_mode is true)", "export the model for inference")
     if node.outputs < 2:
         return (x,)
@@ -377,7 +383,7 @@ def dropout(node: Node) -> Sequence[Value]:
 
 
 def trilu(node: Node) -> Value:
-    k = int(node.constant(1, "k").item()) if node.has_input(1) else 0
+    k = int(node.one(1, "k")) if node.has_input(1) else 0
     return node.emit("trilu", node.x(), upper=bool(node.attr("upper", 1)), k=k)
 
 

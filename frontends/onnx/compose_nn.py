@@ -60,13 +60,20 @@ def conv_transpose(node: Node) -> Value:
     strides = node.attr("strides", (1,) * rank)
     dilations = node.attr("dilations", (1,) * rank)
     extra = node.attr("output_padding", (0,) * rank)
+    for name, values in (("strides", strides), ("dilations", dilations), ("output_padding", extra)):
+        if len(values) != rank:
+            raise Refusal(f"its attribute {name} has {len(values)} entries, want {rank}")
     mode = node.attr("auto_pad", "NOTSET")
     pads = node.attr("pads", (0,) * (2 * rank))
+    if len(pads) != 2 * rank:
+        raise Refusal(f"it has {len(pads)} pads, want {2 * rank}")
     low: Sequence[Dim] = pads[:rank]
     high: Sequence[Dim] = pads[rank:]
     wanted: Sequence[Dim] | None = None
     if node.has("output_shape"):
         wanted = node.attr("output_shape")[-rank:]
+        if len(wanted) != rank:
+            raise Refusal(f"its output_shape has {len(wanted)} entries, want {rank}")
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [d * s for d, s in zip(x.type.shape[2:], strides, strict=True)]
     elif mode == "VALID":
@@ -153,6 +160,8 @@ def lp_pool(node: Node) -> Value:
     """(sum |x|^p)^(1/p) over windows: an average of all positions, padding included, times their count."""
     x, window, more = _pool_window(node)
     p, dtype = node.attr("p", 2), x.type.dtype
+    if p < 1:
+        raise Refusal(f"its p is {p}, want 1 or more")
     if more["ceil_mode"]:
         raise Refusal("ceil_mode is not supported for LpPool")
     powered = node.emit("pow", node.emit("abs", x), node.scalar(p, dtype))

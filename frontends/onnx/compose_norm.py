@@ -19,7 +19,8 @@ def _per_channel(node: Node, v: Value, rank: int) -> Value:
 def batch_norm(node: Node) -> Sequence[Value | None]:
     """With running statistics; in training mode with those of the batch, which update the running ones."""
     node.ignore("consumed_inputs")
-    x, scale, bias, mean, variance = (node.x(i) for i in range(5))
+    x = node.ranked(0, 2, or_more=True)
+    scale, bias, mean, variance = (node.ranked(i, 1) for i in range(1, 5))
     epsilon, momentum = node.attr("epsilon", 1e-5), node.attr("momentum", 0.9)
     if not node.attr("spatial", 1) and x.type.rank > 2:
         raise Refusal("spatial=0 (statistics an element) is not supported")
@@ -65,7 +66,7 @@ def instance_norm(node: Node) -> Value:
 
 def group_norm(node: Node) -> Value:
     """Scale and bias are one an element of a group's channel from opset 21 on, one a group before."""
-    x, scale, bias = (node.x(i) for i in range(3))
+    x, scale, bias = node.ranked(0, 2, or_more=True), node.ranked(1, 1), node.ranked(2, 1)
     groups, channels = node.attr("num_groups"), x.type.shape[1]
     if node.opset < 21:
         scale, bias = (_spread_groups(node, v, groups, channels) for v in (scale, bias))

@@ -29,7 +29,7 @@ def legacy_broadcast(op: str) -> Callable[[Node], Value]:
 def variadic(op: str) -> Callable[[Node], Value]:
     def compose(node: Node) -> Value:
         node.ignore("consumed_inputs")
-        first, *rest = node.inputs
+        first, *rest = node.x(), *node.inputs[1:]
         for other in rest:
             first = node.emit(op, first, other)
         return first

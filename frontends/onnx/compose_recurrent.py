@@ -36,7 +36,7 @@ _ACTIVATIONS = {
 
 def recurrent(node: Node) -> Sequence[Value]:
     """x [T, B, I], w [D, G*H, I], r [D, G*H, H]; results y [T, D, B, H] and the last states."""
-    x, w, r = node.x(0), node.x(1), node.x(2)
+    x, w, r = (node.ranked(i, 3) for i in range(3))
     batch_first = bool(node.attr("layout", 0))
     if batch_first:
         x = node.transpose(x, (1, 0, 2))

@@ -9,6 +9,7 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL
 from graphwright.frontends.onnx.compose_movement import axes_of
 from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 
 def _axes(node: Node, x: Value) -> tuple[int, ...] | None:
@@ -90,7 +91,7 @@ def arg_extreme(op: str) -> Callable[[Node], Value]:
 
 def cumsum(node: Node) -> Value:
     x = node.x()
-    axis = node.axis(int(node.constant(1, "the axis").reshape(()).item()), x.type.rank)
+    axis = node.axis(int(node.one(1, "the axis")), x.type.rank)
     return node.emit(
         "cumsum",
         x,
@@ -157,7 +158,10 @@ def global_pool(op: str) -> Callable[[Node], Value]:
 
 def global_lp_pool(node: Node) -> Value:
     x = node.x()
-    return lp_norm(node, x, float(node.attr("p", 2)), tuple(range(2, x.type.rank)))
+    p = node.attr("p", 2)
+    if p < 1:
+        raise Refusal(f"its p is {p}, want 1 or more")
+    return lp_norm(node, x, float(p), tuple(range(2, x.type.rank)))
 
 
 def lp_norm(node: Node, x: Value, p: float, axes: tuple[int, ...]) -> Value:

@@ -38,6 +38,8 @@ def constant_of_shape(node: Node) -> Value:
     if not node.has("value"):
         return node.full(0.0, F32, shape)
     value: Literal = node.attr("value")
+    if value.elements != 1:
+        raise Refusal(f"its value has {value.elements} elements, want 1")
     return node.full(value.item(), value.dtype, shape)
 
 
@@ -46,7 +48,9 @@ def range_(node: Node) -> Value:
     dtype = start.type.dtype
     known = [node.known(v) for v in (start, limit, delta)]
     if all(k is not None and k.dtype != object for k in known):
-        a, b, c = (k.reshape(()).item() for k in known)  # type: ignore[union-attr]
+        a, b, c = (node.one(i, what) for i, what in enumerate(("start", "limit", "delta")))
+        if c == 0:
+            raise Refusal("its delta is 0")
         count = max(int(np.ceil((b - a) / c)), 0)
         if dtype.is_integer:
             return node.emit("iota", size=count, dtype=dtype, start=a, step=c)
@@ -59,7 +63,9 @@ def range_(node: Node) -> Value:
             "compute the range in integers",
         )
     first, last = node.dims(0, "start")[0], node.dims(1, "limit")[0]
-    step = node.ints(2, "delta")[0]
+    step = int(node.one(2, "delta"))
+    if step == 0:
+        raise Refusal("its delta is 0")
     span = last - first if step > 0 else first - last
     count = dims.maximum(dims.ceildiv(span, abs(step)), 0)
     if isinstance(first, Expr):
@@ -89,7 +95,7 @@ def one_hot(node: Node) -> Value:
 def _depth(node: Node) -> tuple[Any, ...]:
     if node.x(1).type.dtype.is_integer:
         return node.dims(1, "the depth")
-    return (int(node.constant(1, "the depth").reshape(()).item()),)
+    return (int(node.one(1, "the depth")),)
 
 
 def random_uniform(node: Node) -> Value:
@@ -105,7 +111,7 @@ def random_normal(node: Node) -> Value:
 
 
 def _random(node: Node, op: str, **parameters: Any) -> Value:
-    like = node.maybe(0) if node.type.endswith("Like") else None
+    like = node.x() if node.type.endswith("Like") else None
     shape = like.type.shape if like is not None else node.attr("shape")
     return node.emit(
         op, shape=tuple(shape), dtype=_random_type(node, like), seed=node.attr("seed"), **parameters

@@ -125,7 +125,11 @@ def _is_numeric(op: Op) -> bool:
 
 def _reference(op: Op, arrays: Sequence[Array]) -> Sequence[Array | None]:
     context = Reference(results=[r.type for r in op.results])
-    return [np.asarray(a) for a in op.definition.reference(arrays, op.attributes, context)]
+    try:
+        results = op.definition.reference(arrays, op.attributes, context)
+    except (ArithmeticError, IndexError, ValueError):
+        return [None] * len(op.results)  # it would fail at each call as well
+    return [np.asarray(a) for a in results]
 
 
 def _unknown(value: Value) -> Array | None:

@@ -17,7 +17,7 @@ from graphwright.compiler.ir.dims import DimError
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Effect, InferenceError, Registry
-from graphwright.errors import InvalidModelError, Problem
+from graphwright.errors import CompileError, GraphwrightError, InvalidModelError, Problem
 from graphwright.frontends.onnx import composed, direct, schema
 from graphwright.frontends.onnx.contents import Contents, is_symbolic
 from graphwright.frontends.onnx.node import Node
@@ -79,6 +79,13 @@ class Importer:
         except (InferenceError, DimError) as e:
             self.report(proto, origin, str(e))
             results = ()
+        except GraphwrightError:
+            raise
+        except Exception as e:
+            raise CompileError(
+                f"{origin} ({proto.op_type}) broke the importer, which is a fault of graphwright: "
+                f"{type(e).__name__}: {e}"
+            ) from e
         for i, name in enumerate(proto.output):
             if not name:
                 continue

@@ -130,6 +130,15 @@ class Node:
             raise Refusal(f"its input {i} is missing, which {self.type} needs")
         return self.importer.as_sizes(self.scope.value(self.proto.input[i]))
 
+    def ranked(self, i: int, rank: int, *, or_more: bool = False) -> Value:
+        """Input `i`, which must have this rank (at least)."""
+        value = self.x(i)
+        if value.type.rank != rank and not (or_more and value.type.rank > rank):
+            raise Refusal(
+                f"its input {i} is {value.type}, want rank {rank}{' or more' if or_more else ''}"
+            )
+        return value
+
     def maybe(self, i: int) -> Value | None:
         return self.x(i) if self.has_input(i) else None
 
@@ -142,8 +151,20 @@ class Node:
             raise self._unknown(i, what, array)
         return array
 
+    def one(self, i: int, what: str) -> int | float | bool:
+        """The only number of input `i`."""
+        array = self.constant(i, what)
+        if array.size != 1:
+            raise Refusal(
+                f"{what} (input {self.proto.input[i]!r}) has {array.size} elements, want 1"
+            )
+        return array.reshape(()).item()
+
     def ints(self, i: int, what: str) -> tuple[int, ...]:
-        return tuple(int(e) for e in self.constant(i, what).reshape(-1))
+        array = self.constant(i, what)
+        if array.dtype.kind not in "iu":
+            raise Refusal(f"{what} (input {self.proto.input[i]!r}) is {array.dtype}, want integers")
+        return tuple(int(e) for e in array.reshape(-1))
 
     def dims(self, i: int, what: str) -> tuple[Dim, ...]:
         """The elements of input `i` as dims.  Raises Refusal when they depend on data."""
@@ -258,6 +279,7 @@ class Node:
         return self.literal(Literal.dense(np.asarray(number).astype(dtype.numpy)))
 
     def full(self, number: Any, dtype: DType, shape: Sequence[Dim]) -> Value:
+        self._check_extents(shape)
         if all(isinstance(d, int) for d in shape):
             return self.literal(Literal.splat(number, dtype, tuple(shape)))  # type: ignore[arg-type]
         return self.emit(
@@ -275,7 +297,12 @@ class Node:
             return x
         return self.emit("transpose", x, permutation=tuple(permutation))
 
+    def _check_extents(self, shape: Sequence[Dim]) -> None:
+        if any(dims.prove(d, "<", 0) for d in shape):
+            raise Refusal(f"it makes a tensor of the shape [{', '.join(map(str, shape))}]")
+
     def broadcast_to(self, x: Value, shape: Sequence[Dim]) -> Value:
+        self._check_extents(shape)
         if x.type.shape == tuple(shape):
             return x
         return self.emit("broadcast_to", x, shape=tuple(shape))

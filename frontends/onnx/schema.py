@@ -42,12 +42,42 @@ def _defaults(op: str, opset: int) -> dict[str, Any]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def _kinds(op: str, opset: int) -> dict[str, int]:
+    """{attribute: AttributeProto type} of an op."""
+    schema = schema_of(op, opset)
+    assert schema is not None
+    return {name: int(a.type.value) for name, a in schema.attributes.items()}
+
+
+@lru_cache(maxsize=4096)
+def _required(op: str, opset: int) -> frozenset[str]:
+    schema = schema_of(op, opset)
+    assert schema is not None
+    return frozenset(name for name, a in schema.attributes.items() if a.required)
+
+
 def check_known(node: Node) -> None:
-    """Raises Refusal when the node's op does not exist in its opset."""
+    """Raises Refusal when the opset has no such op, or an attribute is missing or of a wrong kind."""
     if schema_of(node.type, node.opset) is None:
         newer = schema_of(node.type, NEWEST_OPSET)
         hint = f"; it came with opset {newer.since_version}" if newer else ""
         raise Refusal(f"ONNX has no op {node.type} in opset {node.opset}{hint}")
+    given = node.attribute_protos
+    if missing := _required(node.type, node.opset) - given.keys():
+        raise Refusal(f"its attribute {min(missing)} is missing")
+    if given:
+        kinds = _kinds(node.type, node.opset)
+        for name, attribute in given.items():
+            want = kinds.get(name)
+            if want is None:
+                raise Refusal(
+                    f"ONNX's {node.type} has no attribute {name} in opset {node.opset}",
+                    "remove it, or export for the opset that has it",
+                )
+            if attribute.type != want:
+                kind, wanted = map(AttributeProto.AttributeType.Name, (attribute.type, want))
+                raise Refusal(f"its attribute {name} is of the kind {kind}, want {wanted}")
 
 
 def is_default(node: Node, attribute: AttributeProto) -> bool:
@@ -74,9 +104,12 @@ def function_body(node: Node) -> FunctionProto | None:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
         if versions:
             types = [_type_proto(node, i) for i in range(len(node.proto.input))]
-            data = schema.get_context_dependent_function_with_opset_version(
-                max(versions), _plain(node).SerializeToString(), types
-            )
+            try:
+                data = schema.get_context_dependent_function_with_opset_version(
+                    max(versions), _plain(node).SerializeToString(), types
+                )
+            except (RuntimeError, UnicodeDecodeError) as e:
+                raise Refusal(f"its attributes and inputs make no valid {node.type}: {e}") from e
             body = FunctionProto()
             body.ParseFromString(data)
             return _completed(body, node, schema)

@@ -69,6 +69,8 @@ def order_nodes(
     """
     maker: dict[str, int] = {}
     for i, node in enumerate(nodes):
+        check_text(where, node.op_type, node.name, node.domain, *node.input, *node.output)
+        check_text(where, *(a.name for a in node.attribute))
         for name in node.output:
             if not name:
                 continue
@@ -125,6 +127,7 @@ def check_model_header(model: onnx.ModelProto, name: str) -> dict[str, int]:
         raise InvalidModelError(f"{name}: ir_version is {model.ir_version}, want 1 or more")
     opsets: dict[str, int] = {}
     for entry in model.opset_import:
+        check_text(name, entry.domain)
         domain = domain_of(entry.domain)
         if opsets.setdefault(domain, entry.version) != entry.version:
             raise InvalidModelError(
@@ -138,8 +141,19 @@ def check_model_header(model: onnx.ModelProto, name: str) -> dict[str, int]:
     return opsets
 
 
+def check_text(where: str, *texts: str | bytes) -> None:
+    """Raises InvalidModelError for a string that is no UTF-8: protobuf hands it out as bytes."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidModelError(f"{where}: the name {text!r} is not UTF-8; the file is damaged")
+
+
 def check_graph_names(graph: GraphProto, where: str) -> None:
     """Raises InvalidModelError for repeated or missing names of inputs, initializers, outputs."""
+    check_text(where, graph.name)
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        check_text(where, value.name, *(d.dim_param for d in tensor.shape.dim))
     for what, names in (
         ("input", [i.name for i in graph.input]),
         ("initializer", [i.name for i in graph.initializer]),
@@ -147,6 +161,7 @@ def check_graph_names(graph: GraphProto, where: str) -> None:
     ):
         seen: set[str] = set()
         for n in names:
+            check_text(where, n)
             if not n:
                 raise InvalidModelError(f"{where}: an {what} has no name")
             if n in seen:

@@ -208,6 +208,7 @@ class Ours:
 
 def build(isa: str, extra: list[str]) -> ctypes.CDLL:
     flags = ["-std=c++17", "-O3", f"-march={isa}", "-fPIC", "-shared", "-pthread"]
+    flags += ["-mprefer-vector-width=512"] if isa == "x86-64-v4" else []
     flags += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", f"-I{INCLUDE}", *extra]
     text = SOURCE.read_bytes() + b"".join(p.read_bytes() for p in sorted(INCLUDE.rglob("*.h")))
     key = hashlib.sha256(text + " ".join(flags).encode()).hexdigest()[:16]

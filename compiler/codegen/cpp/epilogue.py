@@ -235,7 +235,7 @@ def _functor(
     lines += [
         *(f"    {x}" for x in a),
         *(f"      {x}" for x in middle),
-        "      GW_IVDEP",
+        f"      {'GW_COLUMNS' if rows_first else 'GW_IVDEP'}",
         *(f"      {x}" for x in b),
         f"        const float sum = {sum_text};",
         *(f"        {x}" for x in [*inner, *stores]),

@@ -225,6 +225,36 @@ def pad_of_pad(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace(new.result)
 
 
+@rule("reshape")
+def unit_reshape_of_pad(op: Op, rw: Rewriter) -> bool | None:
+    """reshape(pad(x)) that only adds axes of extent 1 => pad(reshape(x)), next to what may take
+    the padding over (a convolution)."""
+    inner = op_named(op.operands[0], "pad")
+    if inner is None or only_user(inner.result) is not op:
+        return None
+    x, shape = inner.operands[0], op.result.type.shape
+    places: list[int | None] = []  # for each new axis the axis of x, or None for an added one
+    axis = 0
+    for extent in shape:
+        if axis < x.type.rank and extent == inner.result.type.shape[axis]:
+            places.append(axis)
+            axis += 1
+        elif extent == 1:
+            places.append(None)
+        else:
+            return None
+    if axis != x.type.rank or len(shape) == x.type.rank:
+        return None
+    before = tuple(1 if a is None else x.type.shape[a] for a in places)
+    low, high = (
+        tuple(0 if a is None else inner.attribute(side)[a] for a in places)
+        for side in ("low", "high")
+    )
+    moved = rw.value("reshape", x, shape=before)
+    attributes = {**inner.attributes, "low": low, "high": high}
+    return rw.replace(rw.create("pad", [moved, *inner.operands[1:]], attributes).result)
+
+
 @rule("gather")
 def gather_one(op: Op, rw: Rewriter) -> bool | None:
     """gather with one known index => slice (and a reshape that drops the axis)."""

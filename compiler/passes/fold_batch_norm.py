@@ -8,10 +8,18 @@ from typing import ClassVar
 import numpy as np
 
 from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.decompose import scale_and_shift
 from graphwright.compiler.passes.fold_constants import folded_value
-from graphwright.compiler.passes.match import literal_of, only_user, op_named, static
+from graphwright.compiler.passes.match import (
+    is_cheap,
+    literal_of,
+    only_user,
+    op_named,
+    static,
+    uniform_of,
+)
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule
 from graphwright.compiler.target import Target
 
@@ -161,11 +169,55 @@ def multiply_after_biased_matmul(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace_by("add", new, folded_value(rw, "mul", [b, s]))
 
 
+def _scaled_below(value: Value, user: Op) -> tuple[Op, Value] | None:
+    """(multiplication by one number, number) below movement ops that only `user` reads."""
+    while only_user(value) is user and value.op is not None:
+        op = value.op
+        if op.name == "mul":
+            x, s = op.operands
+            scalar = isinstance(uniform_of(s), float) and x.type == value.type
+            return (op, s) if scalar and op_named(s, "constant") is not None else None
+        if op.kind is not Kind.MOVEMENT or len(op.operands) != 1:
+            return None
+        value, user = op.operands[0], op
+    return None
+
+
+@rule("matmul")
+def scale_past_matmul(op: Op, rw: Rewriter) -> bool | None:
+    """matmul(q * s, k) => matmul(q, k) * s for one number s, or matmul(q, k * s) for a constant k.
+
+    Where q itself was only moved, the multiplication would be a kernel of its own; after the
+    product it is none (the scale of attention).  Not in 16 bits: the scale may be there to keep
+    the product in range.
+    """
+    dtype = op.result.type.dtype
+    if not dtype.is_float or dtype.bits < 32:
+        return None
+    for value, other in (op.operands, op.operands[::-1]):
+        found = _scaled_below(value, op)
+        if found is None:
+            continue
+        mul, s = found
+        x = mul.operands[0]
+        number = rw.scalar(uniform_of(s), dtype)
+        constant = is_cheap(other) and op_named(other, "constant") is not None
+        if not constant and x.op is not None and x.op.kind is not Kind.MOVEMENT:
+            return rw.fail("what is scaled has a kernel that the multiplication can join")
+        if constant:
+            rw.set_operand(op, op.operands.index(other), folded_value(rw, "mul", [other, number]))
+            return rw.replace(x, op=mul)
+        rw.replace(x, op=mul)
+        return rw.replace_by("mul", rw.value("matmul", *op.operands), number)
+    return None
+
+
 RULES: tuple[Rule, ...] = (
     batch_norm_after_contraction,
     multiply_after_contraction,
     add_after_convolution,
     multiply_after_biased_matmul,
+    scale_past_matmul,
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from graphwright.compiler.target import Target
 
 # What code generation needs: no op without kernels, regions, outputs with storage of their own.
-LOWER = "fuse,separate-outputs"
+# Regions that turn out equal are one.
+LOWER = "fuse,eliminate-common,separate-outputs"
 REQUIRED = f"decompose,{LOWER}"
 
 CLEAN = "(canonicalize,fold-constants,eliminate-common,eliminate-dead)*"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from graphwright.compiler.ir.dims import Dim, Symbol, of
-from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import REGISTRY
@@ -35,7 +35,7 @@ class Sample:
 
 def graph_of(
     sample: Sample,
-    *,
+    *others: Sample,
     dynamic: bool = False,
     constants: Collection[int] = (),
     registry: Registry = REGISTRY,
@@ -43,9 +43,20 @@ def graph_of(
     """A graph with the op alone; its inputs are the operands, `constants` (by index) are embedded.
 
     `dynamic`: every extent above 1 becomes a symbol, the same one for equal extents, also in the
-    attributes that are dims; `sample.arrays` bind the symbols to the extents again.
+    attributes that are dims; `sample.arrays` bind the symbols to the extents again.  Other samples
+    are calls beside it; inputs and outputs follow one another.
     """
     graph = Graph("sample", registry=registry)
+    results: list[Value] = []
+    for s in (sample, *others):
+        results += _call(graph, s, dynamic, constants)
+    graph.set_outputs(results, [f"y{i}" for i in range(len(results))])
+    return graph
+
+
+def _call(
+    graph: Graph, sample: Sample, dynamic: bool, constants: Collection[int]
+) -> Sequence[Value]:
     symbols: dict[int, Dim] = {}
     if dynamic:
         extents = {
@@ -56,23 +67,22 @@ def graph_of(
             if n > 1
         }
         symbols = {n: of(Symbol(f"n{n}", min=1, max=4096)) for n in sorted(extents)}
-    values = []
+    values: list[Value] = []
     for i, array in enumerate(sample.arrays):
         if i in constants:
             values.append(graph.create("constant", (), {"value": Literal.dense(array)}).result)
             continue
         shape = tuple(n if i in sample.static else symbols.get(n, n) for n in array.shape)
-        values.append(graph.add_input(f"x{i}", TensorType(dtype_of(array), shape)))
+        type = TensorType(dtype_of(array), shape)
+        values.append(graph.add_input(f"x{len(graph.inputs)}", type))
     attributes = dict(sample.attributes)
-    for name, attribute in registry[sample.op].attributes.items():
+    for name, attribute in graph.registry[sample.op].attributes.items():
         given = attributes.get(name)
         if attribute.type == "dims" and given is not None and name in ("shape", "sizes", "dims"):
             attributes[name] = tuple(symbols.get(d, d) for d in given)
         elif attribute.type == "dim" and isinstance(given, int):
             attributes[name] = symbols.get(given, given)
-    op = graph.create(sample.op, values, attributes)
-    graph.set_outputs(op.results, [f"y{i}" for i in range(len(op.results))])
-    return graph
+    return graph.create(sample.op, values, attributes).results
 
 
 def rng(*key: object) -> np.random.Generator:

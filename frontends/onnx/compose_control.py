@@ -11,7 +11,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.types import BOOL
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
-from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope, Weight
+from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope, Weight, sweep
 from graphwright.frontends.onnx.structure import check_graph_names, free_names
 
 
@@ -80,6 +80,7 @@ def _as_op(
             failed = True  # the other branch's problems are wanted too
             continue
         body.set_outputs(outputs, [o.name for o in branch.output])
+        sweep(body)
         bodies.append(body)
     if failed:
         raise Tainted

@@ -103,6 +103,8 @@ def conv_transpose(node: Node) -> Value:
 
 def _pool_window(node: Node) -> tuple[Value, Window, dict[str, Any]]:
     x = node.x()
+    if not node.has("kernel_shape"):
+        raise Refusal("its attribute kernel_shape is missing")
     window = read_window(node, x.type.shape[2:], node.attr("kernel_shape"))
     return x, window, {"ceil_mode": bool(node.attr("ceil_mode", 0))}
 

@@ -26,26 +26,28 @@ _PLAIN_CONSTANTS = {
 def constant(node: Node) -> Value:
     if node.has("value"):
         literal: Literal = node.attr("value")
-        return node.literal(literal)
+        return node.weight(literal)
     for name, dtype in _PLAIN_CONSTANTS.items():
         if node.has(name):
-            return node.array(np.array(node.attr(name), dtype))
+            return node.weight(Literal.dense(np.array(node.attr(name), dtype)))
     raise Refusal("its value is a string or sparse, which is not supported")
 
 
 def constant_of_shape(node: Node) -> Value:
     shape = node.dims(0, "the shape")
-    if not node.has("value"):
-        return node.full(0.0, F32, shape)
-    value: Literal = node.attr("value")
+    value: Literal = node.attr("value", Literal.splat(0.0, F32, (1,)))
     if value.elements != 1:
         raise Refusal(f"its value has {value.elements} elements, want 1")
+    if all(isinstance(d, int) and d >= 0 for d in shape):
+        return node.weight(Literal.splat(value.item(), value.dtype, tuple(map(int, shape))))
     return node.full(value.item(), value.dtype, shape)
 
 
 def range_(node: Node) -> Value:
     start, limit, delta = (node.x(i) for i in range(3))
     dtype = start.type.dtype
+    if not (dtype.is_integer or dtype.is_float):
+        raise Refusal(f"its start is {dtype}, want a number")
     known = [node.known(v) for v in (start, limit, delta)]
     if all(k is not None and k.dtype != object for k in known):
         a, b, c = (node.one(i, what) for i, what in enumerate(("start", "limit", "delta")))

@@ -14,9 +14,9 @@ import onnx
 from onnx import FunctionProto, NodeProto
 
 from graphwright.compiler.ir.dims import DimError
-from graphwright.compiler.ir.graph import Graph, Value
+from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
-from graphwright.compiler.ir.op import Effect, InferenceError, Registry
+from graphwright.compiler.ir.op import InferenceError, Registry
 from graphwright.errors import CompileError, GraphwrightError, InvalidModelError, Problem
 from graphwright.frontends.onnx import composed, direct, schema
 from graphwright.frontends.onnx.contents import Contents, is_symbolic
@@ -228,10 +228,3 @@ def _inputs_under(value: Value) -> list[Value]:
                 seen.add(operand)
                 stack.append(operand)
     return found
-
-
-def sweep(graph: Graph) -> None:
-    """Erases ops without uses: what is left of shape subgraphs and of constants read at import."""
-    for op in graph.ops_reversed:
-        if op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results):
-            graph.erase(op)

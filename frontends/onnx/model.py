@@ -12,10 +12,10 @@ from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.shapes import ShapesLike
 from graphwright.compiler.ir.types import TensorType
 from graphwright.errors import InvalidModelError, Problem, UnsupportedError
-from graphwright.frontends.onnx.importer import Importer, sweep
+from graphwright.frontends.onnx.importer import Importer
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.schema import NEWEST_OPSET
-from graphwright.frontends.onnx.scope import TAINTED, Scope, Weight
+from graphwright.frontends.onnx.scope import TAINTED, Scope, Weight, sweep
 from graphwright.frontends.onnx.source import Source, read_source
 from graphwright.frontends.onnx.structure import check_graph_names, check_model_header, check_text
 from graphwright.frontends.onnx.symbols import input_shapes

@@ -18,7 +18,7 @@ from onnx import AttributeProto
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Comparison, Dim, Expr
 from graphwright.compiler.ir.graph import Graph, Value
-from graphwright.compiler.ir.literal import Literal
+from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Inference
 from graphwright.compiler.ir.types import BOOL, I64, DType
 from graphwright.frontends.onnx.refusal import Refusal
@@ -270,6 +270,11 @@ class Node:
 
     def literal(self, literal: Literal) -> Value:
         return self.emit("constant", value=literal)
+
+    def weight(self, literal: Literal) -> Value:
+        """The node's output as a constant of its own name, which weight swapping can replace."""
+        name = self.scope.prefix + self.proto.output[0]
+        return self.emit("constant", value=literal, recipe=Recipe(source=name))
 
     def array(self, array: Any, dtype: DType | None = None) -> Value:
         return self.literal(Literal.dense(np.asarray(array, dtype and dtype.numpy)))

@@ -20,6 +20,8 @@ NEWEST_OPSET = onnx.defs.onnx_opset_version()
 @lru_cache(maxsize=4096)
 def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
     """The schema of a default-domain op as of an opset, or None."""
+    if opset < 1:
+        return None
     try:
         return onnx.defs.get_schema(op, min(opset, NEWEST_OPSET), "")
     except onnx.defs.SchemaError:

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from onnx import AttributeProto
 
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
+from graphwright.compiler.ir.op import Effect
 from graphwright.errors import InvalidModelError
 from graphwright.frontends.onnx.refusal import Tainted
 from graphwright.frontends.onnx.structure import domain_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """An initializer: becomes a `constant` op in each graph that uses it."""
+    """An initializer: becomes one `constant` op in each graph that uses it."""
 
     literal: Literal
     name: str
+    made: dict[Graph, Value] = field(default_factory=dict[Graph, Value])
+
+    def value_in(self, graph: Graph) -> Value:
+        if graph not in self.made:
+            made = graph.create(
+                "constant",
+                (),
+                {"value": self.literal, "recipe": Recipe(source=self.name)},
+                origins=(self.name,),
+                names=(self.name,),
+            )
+            made.result.equals = self.name
+            self.made[graph] = made.result
+        return self.made[graph]
 
 
 class _Marker:
@@ -81,16 +96,7 @@ class Scope:
         """The value of a name in this scope's graph.  Raises Tainted after a refused node."""
         found = self.find(name)
         if isinstance(found, Weight):
-            op = self.graph.create(
-                "constant",
-                (),
-                {"value": found.literal, "recipe": Recipe(source=found.name)},
-                origins=(found.name,),
-                names=(found.name,),
-            )
-            op.result.equals = found.name
-            self.names[name] = op.result
-            return op.result
+            return found.value_in(self.graph)
         if not isinstance(found, Value):
             raise Tainted
         if found.graph is not self.graph:
@@ -103,3 +109,10 @@ class Scope:
             self.names[name] = twin.result
             return twin.result
         return found
+
+
+def sweep(graph: Graph) -> None:
+    """Erases ops without uses: what is left of shape subgraphs and of constants read at import."""
+    for op in graph.ops_reversed:
+        if op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results):
+            graph.erase(op)

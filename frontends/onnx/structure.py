@@ -129,6 +129,10 @@ def check_model_header(model: onnx.ModelProto, name: str) -> dict[str, int]:
     for entry in model.opset_import:
         check_text(name, entry.domain)
         domain = domain_of(entry.domain)
+        if entry.version < 1:
+            raise InvalidModelError(
+                f"{name}: the domain {domain or 'ai.onnx'!r} is imported at version {entry.version}"
+            )
         if opsets.setdefault(domain, entry.version) != entry.version:
             raise InvalidModelError(
                 f"{name}: the domain {domain or 'ai.onnx'!r} is imported at versions "

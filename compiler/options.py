@@ -45,7 +45,7 @@ class CompileOptions:
     target: "cpu", "cpu:x86-64-v4", "cuda:sm_90" (see `Target.parse`).
     shapes: grammar text, texts, or {input: dims} and {symbol: range} (see `ir/shapes.py`).
     precision: "fp32".  weights: "embed".
-    opt: 0 nothing optional, 1 clean-up only, 2 default, 3 also slow passes.
+    opt: 0 nothing optional, 1 clean-up only, 2 everything (3 is kept for slow passes).
     passes: the text of a pipeline in place of the one that `opt` chooses.
     disable_passes, print_after: names of passes.  stop_after: the last pass to run; then no
     artifact is made and the graph is the result.  max_rewrites: how many rewrites all passes
@@ -102,7 +102,9 @@ class CompileOptions:
                 raise InputError(f"weights {self.weights!r}: want embed")
             raise DowngradeError(f"weights={self.weights} is not available yet; use weights=embed")
         if self.opt not in (0, 1, 2, 3):
-            raise InputError(f"opt {self.opt!r}: want 0 (none), 1 (clean-up), 2 or 3")
+            raise InputError(f"opt {self.opt!r}: want 0 (none), 1 (clean-up) or 2 (all)")
+        if self.opt == 3:
+            raise DowngradeError("opt=3 is for slow passes, of which there are none; use opt=2")
         if self.check_passes not in get_args(CheckPasses):
             raise InputError(
                 f"check_passes {self.check_passes!r}: want {', '.join(get_args(CheckPasses))}"

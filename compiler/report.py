@@ -17,7 +17,8 @@ BINDINGS = ("min", "opt", "max")
 
 @dataclass(frozen=True, slots=True)
 class GraphCounts:
-    """Ops by what they cost.  `transposes`: kernels that do nothing but move data to another order.
+    """Ops by what they cost.  `transposes`: kernels that do nothing but move data to another order,
+    between two kernels; `edge_transposes`: the same on an input or for an output.
 
     A movement op that became a view or an index map inside a kernel costs nothing and is not
     counted.
@@ -29,6 +30,7 @@ class GraphCounts:
     reductions: int = 0
     opaque: int = 0
     transposes: int = 0
+    edge_transposes: int = 0
 
     @property
     def anchors(self) -> int:
@@ -47,14 +49,21 @@ def every_op(graph: Graph) -> Iterator[Op]:
 def count_graph(graph: Graph) -> GraphCounts:
     """Counts of a graph, fused or not."""
     kinds = [op.kind for op in every_op(graph)]
+    copies = [op for op in graph.ops if _only_reorders(op)]
+    edges = sum(map(_at_the_edge, copies))
     return GraphCounts(
         ops=sum(k not in (Kind.SOURCE, Kind.FUSED) for k in kinds),
         regions=kinds.count(Kind.FUSED),
         contractions=kinds.count(Kind.CONTRACTION),
         reductions=kinds.count(Kind.REDUCTION),
         opaque=kinds.count(Kind.OPAQUE),
-        transposes=sum(map(_only_reorders, graph.ops)),
+        transposes=len(copies) - edges,
+        edge_transposes=edges,
     )
+
+
+def _at_the_edge(op: Op) -> bool:
+    return any(v.op is None for v in op.operands) or any(r.is_output for r in op.results)
 
 
 def _only_reorders(op: Op) -> bool:
@@ -112,6 +121,7 @@ class CompileReport:
             "reductions": self.counts.reductions,
             "opaque": self.counts.opaque,
             "transposes": self.counts.transposes,
+            "edge_transposes": self.counts.edge_transposes,
             "launches_per_contraction_plus_reduction": self.launches_per_anchor,
             "weight_bytes": self.weight_bytes,
             "artifact_bytes": self.artifact_bytes,

@@ -9,6 +9,7 @@ import click
 from graphwright.compiler.cli.console import (
     Console,
     bytes_text,
+    count,
     seconds_text,
     table,
     write_json,
@@ -69,10 +70,14 @@ def show_report(report: CompileReport, console: Console) -> None:
     main = report.variants[0]
     per = report.launches_per_anchor
     console.say(
-        f"{main.launches} launches of {main.kernels} kernels for {counts.contractions} contractions "
-        f"and {counts.reductions} reductions" + (f" ({per:.2f} each)" if per else "")
+        f"{count(main.launches, 'launch')} of {count(main.kernels, 'kernel')} for "
+        f"{count(counts.contractions, 'contraction')} and {count(counts.reductions, 'reduction')}"
+        + (f" ({per:.2f} each)" if per else "")
     )
-    console.say(f"{counts.transposes} transposes left, {counts.opaque} opaque ops")
+    console.say(
+        f"{count(counts.transposes, 'transpose')} left inside, {counts.edge_transposes} at inputs "
+        f"and outputs; {count(counts.opaque, 'opaque op')}"
+    )
     arenas = [f"{b} {bytes_text(main.arena.get(b, 0))}" for b in bindings_of(report)]
     arena = arenas[0].removeprefix("opt ") if len(arenas) == 1 else ", ".join(arenas)
     lines = {

@@ -143,3 +143,9 @@ def seconds_text(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1e3:.2f} ms"
     return f"{seconds:.1f} s"
+
+
+def count(number: int, what: str) -> str:
+    """1 kernel, 2 kernels, 3 launches"""
+    plural = what + ("es" if what.endswith("ch") else "s")
+    return f"{number} {what if number == 1 else plural}"

@@ -102,8 +102,8 @@ def compile_parameters(function: F) -> F:
                   help="cpu, cpu:x86-64-v4,native, cuda:sm_90 ... (default: cpu).")  # fmt: skip
     @shape_parameters
     @click.option("--precision", metavar="P", help="fp32 (default).")
-    @click.option("--opt", type=click.IntRange(0, 3), metavar="0-3",
-                  help="0 nothing optional, 1 clean-up, 2 default, 3 also slow passes.")  # fmt: skip
+    @click.option("--opt", type=click.IntRange(0, 3), metavar="0-2",
+                  help="0 nothing optional, 1 clean-up only, 2 everything (default).")  # fmt: skip
     @click.option("--passes", metavar="PIPELINE",
                   help="Run this pipeline instead, such as 'canonicalize,fuse'.")  # fmt: skip
     @click.option(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from graphwright.compiler.cli import memory_chart
-from graphwright.compiler.cli.console import bytes_text
+from graphwright.compiler.cli.console import bytes_text, count
 from graphwright.compiler.cli.open import wanted_inputs
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.errors import InputError
@@ -120,7 +120,7 @@ def show_kernels(it: Inspected) -> tuple[Any, Shown]:
     ]
     rows: list[list[object]] = [[f["launches"], f["name"], f["summary"]] for f in facts]
     shown: Shown = [
-        f"{len(it.launches)} launches of {len(rows)} kernels for {it.variant.target}",
+        f"{count(len(it.launches), 'launch')} of {count(len(rows), 'kernel')} for {it.variant.target}",
         ([">launches", "kernel", "computes"], rows),
         "--kernel NAME prints a source, --layer NODE those that compute a node of the model",
     ]
@@ -193,7 +193,7 @@ def show_weights(it: Inspected) -> tuple[Any, Shown]:
     ]  # fmt: skip
     total = sum(f["bytes"] for f in facts)
     return facts, [
-        f"{len(facts)} weights, {bytes_text(total)}",
+        f"{count(len(facts), 'weight')}, {bytes_text(total)}",
         (["weight", "shape", "dtype", ">size", "made from"], rows),
     ]
 
@@ -239,7 +239,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
     }
     lines = [
         f"variants   {', '.join(v.target for v in m.variants)}",
-        f"kernels    {len(it.launches)} launches of {len(it.variant.kernels)} kernels",
+        f"kernels    {count(len(it.launches), 'launch')} of {count(len(it.variant.kernels), 'kernel')}",
         f"memory     arena {bytes_text(arena)}, weights {bytes_text(weights)}, "
         f"file {bytes_text(len(it.file.data))}",
         f"made by    {m.producer}, format {m.format[0]}.{m.format[1]}",

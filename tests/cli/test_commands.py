@@ -30,8 +30,8 @@ def test_check_lists_every_problem(cli: Invoke, unsupported: Path) -> None:
 def test_compile_reports(cli: Invoke, model: Path, tmp_path: Path) -> None:
     done = cli("compile", model, "-o", tmp_path / "a.gw", "--json", tmp_path / "a.json")
     assert (done.code, done.out) == (0, "")
-    assert "1 launches of 1 kernels for 1 contractions and 0 reductions" in done.err
-    assert "0 transposes left" in done.err
+    assert "1 launch of 1 kernel for 1 contraction and 0 reductions" in done.err
+    assert "0 transposes left inside" in done.err
     assert (tmp_path / "a.gw").stat().st_size > 1000
     facts = json.loads((tmp_path / "a.json").read_text())
     assert facts["contractions"] == 1 and facts["artifact"].endswith("a.gw")
@@ -104,7 +104,7 @@ def test_bench_compares(cli: Invoke, artifact: Path, model: Path) -> None:
     [
         ("io", ["input", "Nx8", "float32", "optimised for"]),
         ("ops", ["matmul", "relu"]),
-        ("kernels", ["1 launches of 1 kernels", "matmul"]),
+        ("kernels", ["1 launch of 1 kernel", "matmul"]),
         ("memory", ["arena", "at N = "]),
         ("weights", ["gemm"]),
         ("passes", ["fuse"]),

@@ -40,6 +40,7 @@ def test_conversion() -> None:
         ({"tune": "full"}, DowngradeError, "leave it out"),
         ({"weights": "external"}, DowngradeError, "weights=embed"),
         ({"opt": 4}, InputError, "opt 4"),
+        ({"opt": 3}, DowngradeError, "use opt=2"),
         ({"opt": "fast"}, InputError, "opt"),
         ({"threads": -1}, InputError, "threads"),
         ({"max_rewrites": -1}, InputError, "max_rewrites"),

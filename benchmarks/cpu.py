@@ -227,14 +227,25 @@ def arena_ratio(result: dict[str, Any]) -> float:
     )
 
 
+def aligned(rows: list[list[Any]]) -> list[str]:
+    """Rows as lines: the first column to the left, the others, which are numbers, to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in texts
+    ]
+
+
 def show(results: list[dict[str, Any]]) -> None:
     """The table for people."""
-    from graphwright.compiler.cli.console import Console, table
-
     others = [e for e in OPEN if e != "graphwright" and any(e in r["engines"] for r in results)]
-    columns = ["model", ">ms", *(f">{o} ms" for o in others), *(f">x {o}" for o in others)]
-    columns += [">floor ms", ">cold s", ">warm s", ">load ms", ">arena", ">peak MB", ">ort MB"]
-    columns += [">per anchor", ">transposes", ">rel. RMS"]
+    columns = ["model", "ms", *(f"{o} ms" for o in others), *(f"x {o}" for o in others)]
+    columns += ["floor ms", "cold s", "warm s", "load ms", "arena", "peak MB", "ort MB"]
+    columns += ["per anchor", "transposes", "rel. RMS"]
     rows: list[list[object]] = []
     for r in results:
         ours = r["engines"]["graphwright"]
@@ -258,15 +269,15 @@ def show(results: list[dict[str, Any]]) -> None:
                 f"{max(r['relative_rms']):.1e}",
             ]
         )
-    console = Console()
-    console.show(table(columns, rows))
+    for line in aligned([columns, *rows]):
+        print(line)
     for other in others:
         ratios = [
             r["engines"][other]["ms"] / r["engines"]["graphwright"]["ms"]
             for r in results
             if other in r["engines"]
         ]
-        console.show(
+        print(
             f"speed against {other}: geometric mean {statistics.geometric_mean(ratios):.2f}x, "
             f"least {min(ratios):.2f}x over {len(ratios)} models"
         )
@@ -317,7 +328,7 @@ def measure_all(arguments: argparse.Namespace) -> int:
         command += ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            failed[name] = done.stderr.strip().splitlines()[-1] if done.stderr else "no output"
+            failed[name] = last_error(done.stderr)
         else:
             results.append(json.loads(done.stdout.splitlines()[-1]))
     if results:
@@ -339,6 +350,13 @@ def measure_all(arguments: argparse.Namespace) -> int:
     for name, why in failed.items():
         print(f"failed: {name}: {why}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def last_error(stderr: str) -> str:
+    """What a traceback ends with: from the line that is not indented any more."""
+    lines = stderr.strip().splitlines()
+    starts = [i for i, line in enumerate(lines) if line[:1] not in (" ", "") or not line]
+    return " ".join(line.strip() for line in lines[starts[-1] :])[:300] if starts else "no output"
 
 
 def cpu_name() -> str:

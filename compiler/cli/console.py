@@ -25,9 +25,13 @@ class Console:
 
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self.verbosity = verbosity
-        self.words = Rich(stderr=True, soft_wrap=True, no_color=plain, highlight=False)
-        width = None if sys.stdout.isatty() else 120
-        self.data = Rich(soft_wrap=True, width=width, no_color=plain, highlight=False)
+        # Lines in a pipe are never cut: whoever reads them has no width.
+        wide = None if sys.stdout.isatty() else 4000
+        wide_words = None if sys.stderr.isatty() else 4000
+        self.words = Rich(
+            stderr=True, soft_wrap=True, width=wide_words, no_color=plain, highlight=False
+        )
+        self.data = Rich(soft_wrap=True, width=wide, no_color=plain, highlight=False)
 
     @property
     def is_terminal(self) -> bool:

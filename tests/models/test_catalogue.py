@@ -1,0 +1,92 @@
+"""Published models: one artifact serves three settings of the dynamic dims and agrees with ONNX
+Runtime; then it runs where there is neither a compiler, nor onnx, nor a PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphwright.compilation import build
+from graphwright.compiler.options import CompileOptions
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "scripts")]
+from fetch_models import FetchError, fetch  # noqa: E402
+from random_weights import with_random_weights  # noqa: E402
+from sample_inputs import MODELS, sample  # noqa: E402
+
+QUICK = {"light-squeezenet"}  # comes with the onnx package: no network, little to compile
+CASES = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.models])
+    for name in MODELS
+]
+RELATIVE_RMS, ELEMENT = 3e-4, 1e-3
+
+DEPLOYED = """
+import sys
+for name in ("onnx", "click", "rich", "graphwright.compiler", "graphwright.frontends"):
+    sys.modules[name] = None  # an import of these fails
+import numpy as np
+import graphwright as gw
+model = gw.load(sys.argv[1])
+for given, wanted in zip(sys.argv[2::2], sys.argv[3::2]):
+    want = np.load(wanted)
+    got = model.run(dict(np.load(given)))
+    for name, value in got.items():
+        assert np.array_equal(value, want[name], equal_nan=True), name
+"""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_model(name: str, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    import graphwright as gw
+
+    try:
+        (path,) = fetch([name])
+    except (FetchError, OSError, zipfile.BadZipFile) as error:
+        pytest.skip(f"{name} cannot be fetched: {error}")
+    if name.startswith("light-"):
+        path = with_random_weights(path)
+    artifact = tmp_path / "model.gw"
+    build(path, CompileOptions()).artifact.write(artifact)
+    model = gw.load(artifact)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    again: list[str] = []
+    for size in range(3):
+        feed = sample(name, size)
+        ours = model.run(feed)
+        for output, want in zip(session.get_outputs(), session.run(None, feed), strict=True):
+            check(ours[output.name], want, f"{name}, size {size}, {output.name}")
+        # Inputs that were never seen, for a process that has nothing but the artifact.
+        feed = sample(name, size, seed=7)
+        np.savez(tmp_path / f"in{size}.npz", **feed)
+        np.savez(tmp_path / f"out{size}.npz", **model.run(feed))
+        again += [str(tmp_path / f"in{size}.npz"), str(tmp_path / f"out{size}.npz")]
+    bare = {k: v for k, v in os.environ.items() if k not in ("PATH", "CXX")} | {"PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", DEPLOYED, str(artifact), *again],
+        env=bare, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def check(got: np.ndarray, want: np.ndarray, what: str) -> None:
+    """Within RELATIVE_RMS of the root mean square, every element within ELEMENT of the largest."""
+    assert got.shape == want.shape and got.dtype == want.dtype, what
+    wide = want.astype(np.float64)
+    error = np.abs(got.astype(np.float64) - wide)
+    assert not np.isnan(error).any(), what
+    rms = float(np.linalg.norm(error) / max(np.linalg.norm(wide), 1e-3))
+    assert rms <= RELATIVE_RMS, f"{what}: {rms:.2e} of the RMS value"
+    limit = ELEMENT * (np.abs(wide) + max(float(np.abs(wide).max()), 1e-3))
+    assert (error <= limit).all(), f"{what}: an element is {float((error / limit).max()):.1f}x off"

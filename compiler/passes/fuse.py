@@ -18,6 +18,7 @@ from graphwright.compiler.passes.fuse_prepare import (
     split_movement,
 )
 from graphwright.compiler.passes.fuse_region import Region, describe_region, is_fusable
+from graphwright.compiler.passes.fuse_sink import sink_views
 from graphwright.compiler.passes.profit import profit_of
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import view_of
@@ -55,6 +56,7 @@ class Fuse:
         with Rewriter(graph, self.name, journal) as rw:
             for op in graph.ops:
                 absorb_padding(rw, op)
+            sink_views(rw)
             split_movement(graph)
             clusters = Clusters(graph)
             misses = rw.journal.misses

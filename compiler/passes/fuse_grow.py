@@ -50,6 +50,10 @@ class Growth:
             self._views[op] = known
         return known
 
+    def is_free(self, cluster: Cluster) -> bool:
+        """Whether the cluster needs no kernel."""
+        return all(op.kind is Kind.MOVEMENT and self.is_view(op) for op in cluster.ops)
+
     def in_order(self, *parts: Sequence[Op]) -> list[Op]:
         return sorted({op for p in parts for op in p}, key=self.clusters.position.__getitem__)
 

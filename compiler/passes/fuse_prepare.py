@@ -108,8 +108,10 @@ def copy_cheap(graph: Graph, growth: Growth, *, least_users: int) -> int:
     clusters, count = growth.clusters, 0
     for cluster in reversed(list(clusters.ordered())):
         users = _consumers(clusters, cluster)
-        if len(users) < least_users or all(growth.is_view(op) for op in cluster.ops):
+        if len(users) < least_users or growth.is_free(cluster):
             continue
+        if any(growth.is_free(user) for user in users):
+            continue  # a copy would make a view a kernel
         for user in users:
             ops = growth.in_order(cluster.ops, user.ops)
             if len(ops) > growth.max_ops or _feeds_contraction(cluster, user):

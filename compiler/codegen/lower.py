@@ -24,6 +24,7 @@ from graphwright.compiler.codegen.scalar import (
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.layout import origin_of, spans_of
 from graphwright.compiler.ir.op import Kind, OpDef
 from graphwright.compiler.ir.types import I64, TensorType
 from graphwright.errors import Problem, UnsupportedError
@@ -45,16 +46,18 @@ def offset_of(type: TensorType, coordinates: Sequence[Dim], domain: Domain) -> D
     order = tuple(range(type.rank)) if type.layout is None else type.layout.order
     blocks = () if type.layout is None else type.layout.blocks
     sizes = dict(blocks)
-    offset: Dim = 0
+    spans = spans_of(type.shape, type.layout)
+    offset: Dim = 0 if type.layout is None else origin_of(type.shape, type.layout)
+    within: Dim = 0
     for axis in order:
-        extent, coordinate = type.shape[axis], coordinates[axis]
+        extent, coordinate = spans[axis], coordinates[axis]
         if axis in sizes:
             extent = dims.ceildiv(extent, sizes[axis])
             coordinate = domain.quotient(coordinate, sizes[axis])
-        offset = dims.multiply(offset, extent) + coordinate
+        within = dims.multiply(within, extent) + coordinate
     for axis, size in blocks:
-        offset = dims.multiply(offset, size) + domain.remainder(coordinates[axis], size)
-    return domain.recombine(offset)
+        within = dims.multiply(within, size) + domain.remainder(coordinates[axis], size)
+    return domain.recombine(offset + within)
 
 
 class Lowering:

@@ -157,10 +157,15 @@ class _Parser:
     def layout(self, stop: str) -> Layout:
         self.skip()
         start = self.position
-        order, *blocks = self.raw(stop).split("/")
+        dense, *parts = self.raw(stop).split("@")
+        order, *blocks = dense.split("/")
         try:
             pairs = tuple((int(a), int(s)) for a, _, s in (b.partition(":") for b in blocks))
-            return Layout(tuple(int(a) for a in order.split(",")), pairs)
+            windows: list[tuple[int, Dim, Dim]] = []
+            for axis, first, whole in (p.split(":") for p in parts):
+                begin, span = (dim_parser.parse(d, self.symbols) for d in (first, whole))
+                windows.append((int(axis), begin, span))
+            return Layout(tuple(int(a) for a in order.split(",")), pairs, tuple(windows))
         except ValueError as e:
             self.fail(f"bad layout: {e}", start)
 

@@ -11,8 +11,8 @@ from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.fuse_build import build_region, merge_equal
 from graphwright.compiler.passes.fuse_clusters import Cluster, Clusters
 from graphwright.compiler.passes.fuse_grow import Growth
+from graphwright.compiler.passes.fuse_padding import absorb_padding
 from graphwright.compiler.passes.fuse_prepare import (
-    absorb_padding,
     copy_cheap,
     merge_copies,
     split_movement,

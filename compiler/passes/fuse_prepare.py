@@ -1,7 +1,6 @@
 """What fusion does to the graph before and after it grows regions.
 
-Before: padding with zeros goes into the convolution that reads it, and movement ops that cost
-nothing get a copy per user, so that each region may take its own.  After: regions that are cheaper
+Before: movement ops that cost nothing get a copy per user, so that each region may take its own.  After: regions that are cheaper
 to compute again than to store are copied into their users, and copies that no region took are one
 again.
 """
@@ -10,100 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.fuse_clusters import Cluster, Clusters
 from graphwright.compiler.passes.fuse_grow import MAX_USERS, Growth
-from graphwright.compiler.passes.fuse_region import describe_region, is_fusable, outputs_of
-from graphwright.compiler.passes.rewrite import Rewriter
-from graphwright.compiler.passes.views import affine_step, reshape_groups, view_of, whole
+from graphwright.compiler.passes.fuse_region import (
+    describe_region,
+    is_fusable,
+    outputs_of,
+)
+from graphwright.compiler.passes.views import affine_step, view_of, whole
 
-# Contractions with an implicit border of zeros, as attributes `low` and `high` on spatial axes.
-PADDED = ("conv",)
 # A region with more ops than this is not computed twice.
 MAX_COPIED_OPS = 8
-
-
-def absorb_padding(rw: Rewriter, op: Op) -> bool:
-    """conv(pad(x, 0)) -> conv with a larger border, when only spatial axes are padded with zero.
-
-    Reshapes and transposes in between may stay when each padded axis passes through them alone.
-    """
-    if op.name not in PADDED:
-        return False
-    chain: list[Op] = []
-    pad = op.operands[0].op
-    while pad is not None and pad.name in ("reshape", "transpose"):
-        chain.insert(0, pad)
-        pad = pad.operands[0].op
-    if pad is None or pad.name != "pad" or pad.attributes["mode"] != "constant":
-        return False
-    if len(pad.operands) > 1 and not _is_zero(pad.operands[1]):
-        return False
-    source = pad.operands[0]
-    if source.type.layout != pad.result.type.layout:
-        return False
-    pads = [(pad.attributes["low"][a], pad.attributes["high"][a]) for a in range(source.type.rank)]
-    shapes = [tuple(source.type.shape)]
-    for view in chain:
-        moved = _pads_through(view, pads)
-        if moved is None:
-            return False
-        pads = moved
-        shapes.append(
-            tuple(
-                extent - low - high
-                for extent, (low, high) in zip(view.result.type.shape, pads, strict=True)
-            )
-        )
-    if any(low != 0 or high != 0 for low, high in pads[:2]):
-        return False
-    with rw.step("absorb-padding", op):
-        value = source
-        for view, shape in zip(chain, shapes[1:], strict=True):
-            attributes = dict(view.attributes)
-            if "shape" in attributes:
-                attributes["shape"] = shape
-            value = rw.create(view.name, [value], attributes).result
-            value.type = value.type.with_layout(view.result.type.layout)
-        attributes = dict(op.attributes)
-        attributes["low"] = tuple(
-            a + low for a, (low, _) in zip(attributes["low"], pads[2:], strict=True)
-        )
-        attributes["high"] = tuple(
-            a + high for a, (_, high) in zip(attributes["high"], pads[2:], strict=True)
-        )
-        new = rw.create(op.name, [value, *op.operands[1:]], attributes)
-        new.result.type = op.result.type
-        rw.replace(new.result)
-    return True
-
-
-def _pads_through(view: Op, pads: list[tuple[Dim, Dim]]) -> list[tuple[Dim, Dim]] | None:
-    """The borders of a view's result, given those of its operand; None where they mix."""
-    if view.name == "transpose":
-        return [pads[axis] for axis in view.attributes["permutation"]]
-    operand, result = view.operands[0].type, view.result.type
-    groups = reshape_groups(operand.shape, result.shape)
-    if groups is None:
-        return None
-    out: list[tuple[Dim, Dim]] = [(0, 0)] * result.rank
-    moved: set[int] = set()
-    for left, right in groups:
-        if len(left) == len(right) == 1:
-            out[right[0]] = pads[left[0]]
-            moved.add(left[0])
-    mixed = any(pads[a] != (0, 0) for a in range(operand.rank) if a not in moved)
-    return None if mixed else out
-
-
-def _is_zero(value: Value) -> bool:
-    op = value.op
-    if op is None or op.name != "constant":
-        return False
-    literal = op.attributes["value"]
-    return literal.elements == 1 and literal.item() == 0
 
 
 def split_movement(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 from graphwright.compiler.ir.dims import Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Effect, Kind
-from graphwright.compiler.passes.views import affine_view
+from graphwright.compiler.passes.views import affine_view, is_joined
 
 FUSABLE = (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION)
 
@@ -68,6 +68,8 @@ def describe_region(ops: Sequence[Op], outputs: tuple[Value, ...] | None = None)
     for op in ops:
         if not is_fusable(op):
             return f"{op.name} cannot be in a region"
+        if is_joined(op):
+            return "operands that lie side by side already need no kernel"
     roots = [op for op in ops if op.kind in (Kind.REDUCTION, Kind.CONTRACTION)]
     if outputs is None:
         outputs = outputs_of(ops)

@@ -12,7 +12,7 @@ from graphwright.compiler.ir.op import Effect, Kind
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.profit import typical_size
 from graphwright.compiler.passes.rewrite import Rewriter
-from graphwright.compiler.passes.views import view_of
+from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.compiler.target import Target
 
 
@@ -55,45 +55,45 @@ class Order:
 
 
 class _Lives:
-    """Which op makes and which ops need each storage; sizes in bytes at typical values."""
+    """Which ops touch (make, read or continue) each storage; sizes in bytes at typical values."""
 
     def __init__(self, graph: Graph) -> None:
         self.ops = list(graph.ops)
         self.position = {op: i for i, op in enumerate(self.ops)}
         self.bytes: dict[Value, int] = {}  # of storages that come and go
-        self.readers: dict[Value, list[Op]] = {}
-        self.made: dict[Op, int] = {}  # bytes of the storages that an op makes
-        self.needs: dict[Op, tuple[Value, ...]] = {}  # storages that an op reads or continues
+        self.touches: dict[Op, dict[Value, None]] = {}  # the storages that an op needs alive
+        self.touching: dict[Value, list[Op]] = {}
         self.before: dict[Op, dict[Op, None]] = {op: {} for op in self.ops}
         self.after: dict[Op, dict[Op, None]] = {op: {} for op in self.ops}
         storage: dict[Value, Value] = {}
-        outputs: set[Value] = set()
         for op in self.ops:
-            roots = tuple(dict.fromkeys(storage.get(v, v) for v in op.operands))
+            if is_joined(op):  # one storage for all operands, whichever is made first
+                for operand in op.operands[1:]:
+                    storage[operand] = op.operands[0]
+        for op in self.ops:
+            touched = {storage.get(v, v): None for v in op.operands}
             view = view_of(op) is not None
-            self.made[op] = 0
             for index, result in enumerate(op.results):
                 shared = 0 if view else op.definition.aliases.get(index)
                 if shared is not None:
                     source = op.operands[shared]
                     storage[result] = storage.get(source, source)
                 elif op.name != "constant":
-                    self.bytes[result] = typical_size(result.type.storage_bytes)
-                    self.made[op] += self.bytes[result]
-                    self.readers[result] = []
-            self.needs[op] = tuple(r for r in roots if r in self.bytes)
-            for root in self.needs[op]:
-                self.readers[root].append(op)
+                    root = storage.get(result, result)
+                    touched[root] = None
+                    self.bytes[root] = typical_size(root.type.storage_bytes)
+            self.touches[op] = touched
             self._depend(op)
         for value in graph.outputs:
-            outputs.add(storage.get(value, value))
-        for value in outputs:
-            self.bytes.pop(value, None)
-        self.needs = {
-            op: tuple(r for r in roots if r in self.bytes) for op, roots in self.needs.items()
-        }
-        for op in self.ops:
-            self.made[op] = sum(self.bytes.get(r, 0) for r in op.results)
+            self.bytes.pop(storage.get(value, value), None)
+        for op, touched in self.touches.items():
+            self.touches[op] = {r: None for r in touched if r in self.bytes}
+            for root in self.touches[op]:
+                self.touching.setdefault(root, []).append(op)
+
+    def made(self, op: Op) -> int:
+        """Bytes of the storages that begin with this op in the given order."""
+        return sum(self.bytes[r] for r in self.touches[op] if self.touching[r][0] is op)
 
     def _depend(self, op: Op) -> None:
         for operand in op.operands:
@@ -111,13 +111,14 @@ class _Lives:
 
     def peak(self, order: Sequence[Op]) -> int:
         """The most bytes live at once, an op's operands and results together."""
-        left = {root: len(readers) for root, readers in self.readers.items()}
+        left = {root: len(ops) for root, ops in self.touching.items()}
         live = most = 0
         for op in order:
-            live += self.made[op]
+            for root in self.touches[op]:
+                if left[root] == len(self.touching[root]):
+                    live += self.bytes[root]
             most = max(most, live)
-            live -= sum(self.bytes[r] for r in op.results if r in self.bytes and not left[r])
-            for root in self.needs[op]:
+            for root in self.touches[op]:
                 left[root] -= 1
                 if not left[root]:
                     live -= self.bytes[root]
@@ -125,11 +126,15 @@ class _Lives:
 
     def greedy(self) -> list[Op]:
         """Always the ready op that leaves the fewest bytes live; the given order breaks ties."""
-        left = {root: len(readers) for root, readers in self.readers.items()}
+        left = {root: len(ops) for root, ops in self.touching.items()}
         waiting = {op: len(before) for op, before in self.before.items()}
 
         def growth(op: Op) -> int:
-            return self.made[op] - sum(self.bytes[r] for r in self.needs[op] if left[r] == 1)
+            total = 0
+            for root in self.touches[op]:
+                begins, ends = left[root] == len(self.touching[root]), left[root] == 1
+                total += self.bytes[root] * (begins - ends)
+            return total
 
         done: set[Op] = set()
         order: list[Op] = []
@@ -142,16 +147,18 @@ class _Lives:
                 continue  # a newer entry of it stands in the heap
             done.add(op)
             order.append(op)
-            for root in self.needs[op]:
+            for root in self.touches[op]:
                 left[root] -= 1
-                if left[root] == 1:
-                    last = next(r for r in self.readers[root] if r not in done)
-                    if not waiting[last]:
-                        heapq.heappush(ready, (growth(last), self.position[last]))
+                begun = left[root] == len(self.touching[root]) - 1
+                if left[root] == 1 or begun:
+                    for near in self.touching[root]:
+                        if near not in done and not waiting[near]:
+                            heapq.heappush(ready, (growth(near), self.position[near]))
             for user in self.after[op]:
                 waiting[user] -= 1
                 if not waiting[user]:
                     heapq.heappush(ready, (growth(user), self.position[user]))
+        assert len(order) == len(self.ops), "an op was left out"
         return order
 
     def depth_first(self) -> list[Op]:
@@ -159,17 +166,16 @@ class _Lives:
 
         Exact for trees; for other graphs a guess.
         """
+        made = {op: self.made(op) for op in self.ops}
         need: dict[Op, int] = {}
         inputs: dict[Op, list[Op]] = {}
         for op in self.ops:
-            above = sorted(
-                self.before[op], key=lambda o: (self.made[o] - need[o], self.position[o])
-            )
+            above = sorted(self.before[op], key=lambda o: (made[o] - need[o], self.position[o]))
             held = most = 0
             for child in above:
                 most = max(most, held + need[child])
-                held += self.made[child]
-            need[op] = max(most, held + self.made[op])
+                held += made[child]
+            need[op] = max(most, held + made[op])
             inputs[op] = above
         order: list[Op] = []
         placed: set[Op] = set()

@@ -23,6 +23,7 @@ from graphwright.compiler.passes.layout_orders import (
     same_bytes,
     with_order,
 )
+from graphwright.compiler.passes.layout_windows import join_concatenations
 from graphwright.compiler.passes.profit import typical_size
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import view_of
@@ -52,7 +53,7 @@ class PropagateLayout:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         graphs = [graph]
-        relayouts = moved = 0
+        relayouts = moved = joined = 0
         changed = False
         for at in graphs:
             graphs.extend(b for op in at.ops if op.kind is Kind.CONTROL for b in op.bodies)
@@ -64,10 +65,18 @@ class PropagateLayout:
                 plans = [_Plan(at, target, wishes=w) for w in (True, False)]
                 best = min(plans, key=lambda plan: plan.cost)
                 made, bytes_moved = best.apply(rw)
+                joined += join_concatenations(rw, target)
             relayouts, moved = relayouts + made, moved + bytes_moved
             after = {v: v.type for op in at.ops for v in op.results}
             changed |= before != after
-        return PassResult(changed, statistics={"relayouts": relayouts, "relayout_bytes": moved})
+        return PassResult(
+            changed,
+            statistics={
+                "relayouts": relayouts,
+                "relayout_bytes": moved,
+                "joined_concatenations": joined,
+            },
+        )
 
 
 def _drop_relayouts(rw: Rewriter) -> None:

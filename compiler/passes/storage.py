@@ -4,6 +4,7 @@ Works on the final list of steps (launches, branches, jumps) as data, so that it
 kernel.  Values that share storage are joined first:
 
 - a view is its operand at a byte offset (views.py);
+- the operands of a joined concatenation lie in the storage of the first;
 - a declared alias (an in-place update) is its operand;
 - a captured value inside a body of `if` is the operand outside;
 - a body's output is the result of the `if`, so that the branch writes it in place;
@@ -23,7 +24,7 @@ from graphwright.compiler.ir.dims import Dim, is_multiple, prove
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.plan_memory import ALIGNMENT, BufferRequest
-from graphwright.compiler.passes.views import view_of
+from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.errors import CompileError
 
 Space: TypeAlias = Literal["arena", "input", "output", "weight"]
@@ -84,7 +85,20 @@ def direct_source(value: Value) -> tuple[Value, Dim] | None:
     if value.index in op.definition.aliases:
         return op.operands[op.definition.aliases[value.index]], 0
     offset = view_of(op)
-    return None if offset is None else (op.operands[0], offset)
+    if offset is not None:
+        return op.operands[0], offset
+    beside = _beside(value)
+    return None if beside is None else (beside, 0)
+
+
+def _beside(value: Value) -> Value | None:
+    """The first operand of the joined concatenation that holds a value as another operand."""
+    if value.type.layout is None or not value.type.layout.windows:
+        return None
+    for user in value.users:
+        if is_joined(user) and user.operands[0] is not value:
+            return user.operands[0]
+    return None
 
 
 def owner_of(value: Value) -> tuple[Value, Dim]:
@@ -292,6 +306,12 @@ def _same_bytes(a: Value, b: Value) -> bool:
 
 
 def _viewed(value: Value) -> Value:
-    while value.op is not None and view_of(value.op) is not None:
-        value = value.op.operands[0]
+    while value.op is not None:
+        if view_of(value.op) is not None:
+            value = value.op.operands[0]
+            continue
+        beside = _beside(value)
+        if beside is None:
+            break
+        value = beside
     return value

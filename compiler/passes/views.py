@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from graphwright.compiler.ir.dims import Dim, Shape, equal, multiply
 from graphwright.compiler.ir.graph import Op, Value
-from graphwright.compiler.ir.layout import strides_of
+from graphwright.compiler.ir.layout import origin_of, storage_elements, strides_of, window_in
 from graphwright.compiler.ir.op import Kind
 
 
@@ -30,7 +30,7 @@ class AffineView:
     offset: Dim
     strides: Shape
 
-    def is_dense(self, value: Value) -> bool:
+    def lies_as(self, value: Value) -> bool:
         """Whether the elements of `value` lie here exactly as in its own storage, offset aside."""
         layout = value.type.layout
         if layout is not None and layout.blocks:
@@ -44,10 +44,10 @@ class AffineView:
 
 def whole(value: Value) -> AffineView | None:
     """The view of a value's own storage; None for a blocked layout."""
-    layout = value.type.layout
+    shape, layout = value.type.shape, value.type.layout
     if layout is not None and layout.blocks:
         return None
-    return AffineView(value, 0, strides_of(value.type.shape, layout))
+    return AffineView(value, origin_of(shape, layout), strides_of(shape, layout))
 
 
 def reshape_groups(
@@ -138,6 +138,22 @@ def _concat(op: Op, base: AffineView) -> AffineView | None:
     return base if len(op.operands) == 1 else None
 
 
+def is_joined(op: Op) -> bool:
+    """Whether a concatenation's operands lie in one storage already, each in its window of it.
+
+    The layouts say so: all operands then share the storage of the first, and so does the result.
+    """
+    if op.name != "concat" or len(op.operands) < 2:
+        return False
+    result, axis = op.result.type, op.attributes["axis"]
+    start: Dim = 0
+    for operand in op.operands:
+        if operand.type.layout != window_in(result.layout, result.shape, axis, start):
+            return False
+        start = start + operand.type.shape[axis]
+    return True
+
+
 def _pad(op: Op, base: AffineView) -> AffineView | None:
     return base if all(d == 0 for d in (*op.attributes["low"], *op.attributes["high"])) else None
 
@@ -185,7 +201,7 @@ def view_of(op: Op) -> Dim | None:
     """The byte offset in its first operand's storage at which a top-level op's result lies already.
 
     None when the op has to move bytes.  A view costs nothing at run time: its result shares the
-    storage, from the offset on, in the dense layout of its own type.
+    storage, from the offset on, as its own type says.  A joined concatenation (`is_joined`) is a view.
     """
     if op.kind is not Kind.MOVEMENT or op.name not in _STEPS or not op.operands:
         return None
@@ -195,13 +211,19 @@ def view_of(op: Op) -> Dim | None:
         if op.name != "reshape" or not same_rows or operand.shape[-1:] != result.shape[-1:]:
             return None
         return 0
-    if op.name == "relayout" and operand.layout == result.layout:
+    if is_joined(op) or (op.name == "relayout" and operand.layout == result.layout):
         return 0
     base = whole(op.operands[0])
     view = affine_step(op, base) if base is not None else None
-    if view is None or not view.is_dense(op.result):
+    if view is None or not view.lies_as(op.result):
         return None
-    return multiply(view.offset, operand.dtype.bytes)
+    offset = view.offset - origin_of(result.shape, result.layout)
+    if result.layout is not None and result.layout.windows:
+        # The storage around the window is the operand's own, or there is none.
+        same = storage_elements(operand.shape, operand.layout)
+        if offset != 0 or same != storage_elements(result.shape, result.layout):
+            return None
+    return multiply(offset, operand.dtype.bytes)
 
 
 def storage_of(value: Value) -> tuple[Value, Dim]:

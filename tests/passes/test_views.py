@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from graphwright.compiler.ir.dims import Symbol, of
-from graphwright.compiler.ir.graph import Graph, Op
-from graphwright.compiler.ir.layout import Layout, order_of
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.layout import Layout, order_of, storage_elements, window_in
 from graphwright.compiler.ir.op import Reference
 from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.types import F32, I4, TensorType
-from graphwright.compiler.passes.views import affine_view, storage_of, view_of
+from graphwright.compiler.passes.views import affine_view, is_joined, storage_of, view_of, whole
 
 
 def stored(array: np.ndarray, layout: Layout | None) -> np.ndarray:
@@ -146,6 +146,49 @@ def test_symbolic_extents() -> None:
     )
     assert view_of(last) == (b * s - 1) * 128
     assert storage_of(last.result) == (x, (b * s - 1) * 128)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_joined_operands_lie_in_the_result(seed: int) -> None:
+    """Storing each operand through its window makes the concatenation, nested ones included."""
+    rng = np.random.default_rng(seed)
+    graph = Graph("joined", registry=REGISTRY)
+    rank = int(rng.integers(1, 4))
+    order = Layout(tuple(int(i) for i in rng.permutation(rank)))
+    axis, other = (int(i) for i in rng.integers(0, rank, 2))
+    base = [int(d) for d in rng.integers(1, 4, rank)]
+    parts = [int(d) for d in rng.integers(1, 4, int(rng.integers(2, 4)))]
+    outer = {axis: sum(parts)}
+    shape = tuple(outer.get(a, d) for a, d in enumerate(base))
+    inner = window_in(order, shape, other, 2) if rng.random() < 0.5 else order
+    if inner is not order:  # the result is itself a part of a larger tensor
+        _, start, whole = inner.windows[0]
+        inner = Layout(inner.order, windows=((other, start, whole + 3),))
+    values, arrays, start = [], [], 0
+    for i, part in enumerate(parts):
+        piece = tuple(part if a == axis else d for a, d in enumerate(base))
+        type = TensorType(F32, piece, window_in(inner, shape, axis, start))
+        values.append(graph.add_input(f"x{i}", type))
+        arrays.append(rng.standard_normal(piece).astype(np.float32))
+        start += part
+    op = graph.create("concat", values, {"axis": axis})
+    assert view_of(op) is None
+    op.result.type = op.result.type.with_layout(inner)
+    assert is_joined(op) and view_of(op) == 0
+    storage = np.full(storage_elements(shape, op.result.type.layout), np.nan, np.float32)
+    for value, array in zip(values, arrays, strict=True):
+        assert storage_elements(value.type.shape, value.type.layout) == storage.size
+        storage[_addresses(value)] = array
+    assert np.array_equal(storage[_addresses(op.result)], np.concatenate(arrays, axis))
+    storage_of_operand, _ = storage_of(op.result)
+    assert storage_of_operand is values[0]
+
+
+def _addresses(value: Value) -> np.ndarray:
+    view = whole(value)
+    assert view is not None
+    grid = np.indices(value.type.shape)
+    return view.offset + sum(s * g for s, g in zip(view.strides, grid, strict=True))
 
 
 def test_packed_elements_are_not_cut() -> None:

@@ -30,7 +30,8 @@ class Layout:
         if sorted(self.order) != list(range(len(self.order))):
             raise ValueError(f"layout order {self.order} is not a permutation")
         axes = [axis for axis, _, _ in self.windows]
-        if sorted(set(axes)) != axes or not set(axes) <= set(self.order) or self.blocks and axes:
+        in_order = sorted(set(axes)) == axes and set(axes) <= set(self.order)
+        if not in_order or (self.blocks and axes):
             raise ValueError(f"layout windows {self.windows}: want axes in order, and no blocks")
 
     @property

@@ -29,9 +29,9 @@ def absorb_padding(rw: Rewriter, op: Op) -> bool:
         pad = pad.operands[0].op
     if pad is None or pad.name != "pad" or pad.attributes["mode"] != "constant":
         return False
-    if len(pad.operands) > 1 and not _is_zero(pad.operands[1]):
+    source, *fill = pad.operands
+    if not all(map(_is_zero, fill)):
         return False
-    source = pad.operands[0]
     if not _lie_alike(source.type, pad.result.type):
         return False
     pads = [(pad.attributes["low"][a], pad.attributes["high"][a]) for a in range(source.type.rank)]

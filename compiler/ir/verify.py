@@ -46,7 +46,7 @@ def _verify(graph: Graph, owner: Graph, *, top: bool) -> None:
     for i, value in enumerate(graph.inputs):
         if value.graph is not graph or value.op is not None or value.index != i:
             raise VerifyError(6, f"input {value!r} does not belong to graph {graph.name}")
-        _check_type(value.type, owner, f"input {value.name!r}")
+        _check_type(value.type, owner, value)
         if top and value.type.layout is not None:
             raise VerifyError(12, f"input {value.name!r} has the layout {value.type.layout}")
         defined.add(value)
@@ -97,12 +97,16 @@ def _check_uses(graph: Graph, values: Iterable[Value]) -> None:
                 raise VerifyError(2, f"{value!r} lists a use that is none: {use.user!r}")
 
 
-def _check_type(type: TensorType, owner: Graph, what: str) -> None:
+def _check_type(type: TensorType, owner: Graph, what: Value) -> None:
     for symbol in symbols_of(type.shape):
         if owner.symbols.get(symbol.name) != symbol:
-            raise VerifyError(4, f"{what}: symbol {symbol.name} of {type} is not declared so")
+            raise VerifyError(4, f"{_words(what)}: symbol {symbol.name} of {type} is not declared so")
     if type.layout is not None and len(type.layout.order) != type.rank:
-        raise VerifyError(9, f"{what}: layout {type.layout} does not fit {type}")
+        raise VerifyError(9, f"{_words(what)}: layout {type.layout} does not fit {type}")
+
+
+def _words(value: Value) -> str:
+    return f"input {value.name!r}" if value.op is None else print_op(value.op)
 
 
 def _check_types(op: Op, owner: Graph) -> None:
@@ -122,7 +126,7 @@ def _check_types(op: Op, owner: Graph) -> None:
             prove(a, "==", b) is False for a, b in zip(want.shape, got.shape, strict=True)
         ):
             raise VerifyError(3, f"{print_op(op)}: inferred {want}")
-        _check_type(got, owner, print_op(op))
+        _check_type(got, owner, result)
         if got.layout is not None and got.layout.blocks:
             raise VerifyError(9, f"{print_op(op)}: blocked layouts are not in use")
 

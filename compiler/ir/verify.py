@@ -100,7 +100,9 @@ def _check_uses(graph: Graph, values: Iterable[Value]) -> None:
 def _check_type(type: TensorType, owner: Graph, what: Value) -> None:
     for symbol in symbols_of(type.shape):
         if owner.symbols.get(symbol.name) != symbol:
-            raise VerifyError(4, f"{_words(what)}: symbol {symbol.name} of {type} is not declared so")
+            raise VerifyError(
+                4, f"{_words(what)}: symbol {symbol.name} of {type} is not declared so"
+            )
     if type.layout is not None and len(type.layout.order) != type.rank:
         raise VerifyError(9, f"{_words(what)}: layout {type.layout} does not fit {type}")
 

@@ -13,6 +13,7 @@ from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope, Weight, sweep
 from graphwright.frontends.onnx.structure import check_graph_names, free_names
+from graphwright.frontends.onnx.symbols import identifier
 
 
 def if_(node: Node) -> Sequence[Value]:
@@ -37,7 +38,7 @@ def _inline(node: Node, branch: onnx.GraphProto, name: str) -> Sequence[Value]:
         node.scope.opsets,
         parent=node.scope,
         attributes=node.scope.attributes,
-        prefix=f"{node.origin}/",
+        prefix=f"{node.origin}/{name}/",
     )
     return _fill(node, scope, branch, name)
 
@@ -48,7 +49,7 @@ def _fill(node: Node, scope: Scope, branch: onnx.GraphProto, name: str) -> list[
         raise Refusal(f"its {name} has inputs, branches have none")
     for tensor in branch.initializer:
         literal = node.importer.tensors.literal(tensor, f"the initializer {tensor.name!r}")
-        scope.names[tensor.name] = Weight(literal, tensor.name)
+        scope.names[tensor.name] = Weight(literal, scope.prefix + tensor.name)
     if branch.sparse_initializer:
         raise Refusal(f"its {name} has sparse initializers, which are not supported")
     node.importer.import_nodes(branch.node, scope, f"{name} of {node.origin}")
@@ -62,13 +63,13 @@ def _as_op(
     bodies: list[Graph] = []
     failed = False
     for name, branch in zip(("then_branch", "else_branch"), branches, strict=True):
-        body = Graph(f"{node.origin}.{name}", registry=node.graph.registry)
+        body = Graph(identifier(f"{node.origin}.{name}"), registry=node.graph.registry)
         scope = Scope(
             body,
             node.scope.opsets,
             parent=node.scope,
             attributes=node.scope.attributes,
-            prefix=f"{node.origin}/",
+            prefix=f"{node.origin}/{name}/",
         )
         for capture, value in captures.items():
             inner = body.add_input(capture, value.type)

@@ -18,7 +18,7 @@ from graphwright.frontends.onnx.schema import NEWEST_OPSET
 from graphwright.frontends.onnx.scope import TAINTED, Scope, Weight, sweep
 from graphwright.frontends.onnx.source import Source, read_source
 from graphwright.frontends.onnx.structure import check_graph_names, check_model_header, check_text
-from graphwright.frontends.onnx.symbols import input_shapes
+from graphwright.frontends.onnx.symbols import identifier, input_shapes
 from graphwright.frontends.onnx.tensors import TensorReader, element_type, sparse_refusal
 
 CONSTANT_INITIALIZERS_BEFORE = 4  # IR version from which initializers may be overridable inputs
@@ -66,7 +66,7 @@ def _import(
     check_graph_names(proto, source.name)
     for p in model.metadata_props:
         check_text(source.name, p.key, p.value)
-    graph = Graph(proto.name or "main", registry=registry)
+    graph = Graph(identifier(proto.name or "main"), registry=registry)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
     importer = Importer(model, TensorReader(source.folder), registry=registry, allow=allow)
     _check_opset(importer, opsets)

@@ -42,14 +42,14 @@ def input_shapes(
 
 def _unique_names(declared: Mapping[str, TensorShapeProto | None]) -> dict[str, str]:
     """{dim_param: identifier}; parameters that differ only in odd characters stay apart."""
-    taken = {f"{_identifier(n)}_{i}" for n, s in declared.items() if s for i in range(len(s.dim))}
+    taken = {f"{identifier(n)}_{i}" for n, s in declared.items() if s for i in range(len(s.dim))}
     names: dict[str, str] = {}
     for shape in declared.values():
         for dim in shape.dim if shape is not None else ():
             # Exporters write "?" for "unknown": two of those are not one size.
             if dim.dim_param in names or not re.search(r"\w", dim.dim_param):
                 continue
-            name = wish = _identifier(dim.dim_param)
+            name = wish = identifier(dim.dim_param)
             count = 1
             while name in taken:
                 count += 1
@@ -59,6 +59,7 @@ def _unique_names(declared: Mapping[str, TensorShapeProto | None]) -> dict[str, 
     return names
 
 
-def _identifier(text: str) -> str:
+def identifier(text: str) -> str:
+    """The text with what an identifier may not hold replaced by underscores."""
     clean = re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_.") or "dim"
     return clean if re.match(r"[A-Za-z_]", clean) else f"d{clean}"

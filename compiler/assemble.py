@@ -178,7 +178,7 @@ class Weights:
             array = literal.array()
             if layout is not None:
                 array = array.transpose(layout.order)
-            return np.ascontiguousarray(array)
+            return np.asarray(array, order="C")  # keeps rank 0
 
         shape = literal.shape if layout is None else tuple(literal.shape[a] for a in layout.order)
         recipe = _recipe_text(value.op)
@@ -201,7 +201,7 @@ class Weights:
         key = (literal.digest, literal.dtype.name, literal.shape, "None")
         return self._add(
             key, literal.dtype.long_name, literal.shape, recipe,
-            lambda: np.ascontiguousarray(literal.array()),
+            lambda: np.asarray(literal.array(), order="C"),
         )  # fmt: skip
 
     def _add(

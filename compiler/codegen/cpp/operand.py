@@ -72,7 +72,7 @@ class Operands:
                 assert moved.op is not None
                 context = Reference(results=[moved.type])
                 (array,) = moved.op.definition.reference([array], moved.op.attributes, context)
-            return np.ascontiguousarray(array)
+            return np.asarray(array, order="C")
 
         last = moves[0].type
         assert all(isinstance(d, int) for d in last.shape)

@@ -43,3 +43,12 @@ def test_the_appendix_lists_what_the_table_calls() -> None:
             want.append(f"| `{op.name}` | `{call.replace('gw::', '')}` |")
     appendix = DOCS.read_text().partition("## Appendix: functions")[2]
     assert [line for line in appendix.splitlines() if line.startswith("| `")] == want
+
+
+def test_the_op_tables_name_every_op_and_attribute() -> None:
+    text = DOCS.read_text().partition("## Ops")[2].partition("## Regions")[0]
+    text = text.replace("{", " ").replace("}", " ")
+    words = set(re.findall(r"[a-z]\w*", text))
+    for op in REGISTRY.values():
+        missing = [n for n in (op.name, *op.attributes) if n not in words]
+        assert not missing, f"{op.name}: docs/ir.md does not mention {missing}"

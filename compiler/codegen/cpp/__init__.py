@@ -9,6 +9,7 @@ from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
+from graphwright.compiler.codegen.cpp.resize import emit_resize
 from graphwright.compiler.codegen.cpp.scatter import emit_scatter
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
@@ -27,6 +28,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "scatter_elements": emit_scatter,
     "scatter_nd": emit_scatter,
     "batch_norm": emit_pointwise,
+    "resize": emit_resize,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

@@ -170,7 +170,8 @@ def emit_nest(
     else:
         opening = "for (int64_t item = begin; item < end; ++item) {"
         decode = _decode([v.name for v in loops], extents)
-    inside = [*decode, *nest.lines(depth)]
+    outer = [x for w in nest.writers for k in range(depth - 1) for x in w.statements(k)]
+    inside = [*decode, *outer, *nest.lines(depth)]
     flat = all(len(p.loops) == depth for p in parts)
     lines = [*head, *(["GW_IVDEP"] if flat else []), opening, *(f"  {x}" for x in inside), "}"]
     builder.functions.append(

@@ -1,0 +1,179 @@
+"""Resize in C++: a table per resized axis, then one nest over the result.
+
+An axis that grows by a whole number with nearest elements needs no table: its index is a quotient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region, type_order
+from graphwright.compiler.codegen.cpp.loops import emit_nest
+from graphwright.compiler.codegen.cpp.nest import Store, build_parts
+from graphwright.compiler.codegen.cpp.scalar_text import Names
+from graphwright.compiler.codegen.cpp.types import scalar_type, storage_type
+from graphwright.compiler.codegen.expressions import exact_quotient
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of
+from graphwright.compiler.codegen.scalar import Apply, Node, Number, compute_dtype
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.types import BOOL, I64, DType, TensorType
+
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The tables of one axis as values that kernels load from: [size * taps] and [size]."""
+
+    axis: int
+    index: Value
+    weights: Value | None
+    outside: Value | None
+
+
+def emit_resize(op: Op) -> list[EmittedLaunch]:
+    """Resize of one tensor as one launch."""
+    body, operands = as_region(op)
+    (x,) = body.inputs
+    result = op.results[0]
+    builder = KernelBuilder(op, f"resize_{op.attribute('mode')}")
+    builder.includes.append("gw/resize.h")
+    pointers = {x: builder.tensor("in0", operands[0])}
+    out = builder.tensor("out0", result, written=True)
+    tables = {
+        axis: _table(builder, body, op, axis, pointers)
+        for axis in range(x.type.rank)
+        if not _is_kept(op, axis) and _whole_factor(op, axis) is None
+    }
+
+    def stores(low: Lowering, at: Coordinates) -> list[Store]:
+        node = _element(op, low, x, at, tables)
+        for table in tables.values():
+            if table.outside is not None:
+                is_outside = low.load(table.outside, (at[table.axis],))
+                value = low.node(Number(op.attribute("extrapolation"), node.dtype))
+                node = _call(low, op, "where", node.dtype, is_outside, value, node)
+        return [Store(0, offset_of(result.type, at, low.domain), node)]
+
+    reserved = [s.replace(".", "_") for s in body.symbols]
+    parts = build_parts(result.type.shape, type_order(result.type), stores, reserved=reserved)
+    emit_nest(builder, parts, pointers, [(out, result.type.dtype)], Names())
+    return [builder.launch(None, operands)]
+
+
+def _is_kept(op: Op, axis: int) -> bool:
+    """Whether element i of the result is element i of the operand along the axis."""
+    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
+    scales = op.attribute("scales")
+    special = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+    return (
+        dims.equal(extent, size)
+        and (not scales or scales[axis] == 1)
+        and op.attribute("coordinates") not in special
+    )
+
+
+def _whole_factor(op: Op, axis: int) -> int | None:
+    """s when result element i is exactly operand element i // s."""
+    if op.attribute("mode") != "nearest":
+        return None
+    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
+    factor = exact_quotient(size, extent) if extent != 0 else None
+    scales = op.attribute("scales")
+    if not isinstance(factor, int) or factor < 1 or (scales and scales[axis] != factor):
+        return None
+    rule, nearest = op.attribute("coordinates"), op.attribute("nearest")
+    if rule == "asymmetric":
+        return factor if nearest == "floor" or factor == 1 else None
+    # ((i + 0.5) / s - 0.5) rounded is i // s, since (i + 0.5) / s is never a whole number.
+    halves = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    return factor if rule in halves and nearest.startswith("round") else None
+
+
+def _table(
+    builder: KernelBuilder, body: Graph, op: Op, axis: int, pointers: dict[Value, str]
+) -> Table:
+    """Declares the workspaces of an axis's tables and the statements that fill them."""
+    mode: str = op.attribute("mode")
+    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
+    count = dims.multiply(size, TAPS[mode])
+
+    def workspace(stem: str, dtype: DType, elements: Dim) -> Value:
+        name = f"{stem}{axis}"
+        bytes = dims.multiply(elements, dtype.bytes)
+        builder.pointer(name, storage_type(dtype), Workspace(bytes), written=True)
+        value = Value(TensorType(dtype, (elements,)), body, None, 1000 + len(pointers), name)
+        pointers[value] = name
+        return value
+
+    index = workspace("index", I64, count)
+    dtype = compute_dtype(op.results[0].type.dtype)
+    weights = workspace("weight", dtype, count) if mode != "nearest" else None
+    is_crop = op.attribute("coordinates") == "tf_crop_and_resize"
+    outside = workspace("outside", BOOL, size) if is_crop else None
+    a = f"axis{axis}"
+    lines = [
+        f"gw::ResizeAxis {a};",
+        f"{a}.extent = {builder.size(extent)};",
+        f"{a}.size = {builder.size(size)};",
+        f"{a}.coordinates = gw::Coordinates::{op.attribute('coordinates')};",
+        f"{a}.nearest = gw::Nearest::{op.attribute('nearest')};",
+    ]
+    if op.attribute("scales"):
+        lines.append(f"{a}.scale = {op.attribute('scales')[axis]!r};")
+    if mode == "cubic":
+        lines.append(f"{a}.cubic_a = {op.attribute('cubic_a')!r};")
+    if op.attribute("exclude_outside"):
+        lines.append(f"{a}.exclude_outside = true;")
+    if is_crop:
+        roi = op.attribute("roi")
+        lines.append(f"{a}.roi_start = {float(roi[axis])!r};")
+        lines.append(f"{a}.roi_end = {float(roi[len(roi) // 2 + axis])!r};")
+    type = scalar_type(dtype) if weights is not None else "float"
+    lines.append(
+        f"gw::resize_table<{type}>({a}, gw::Resampling::{mode}, index{axis}, "
+        f"{f'weight{axis}' if weights else 'nullptr'}, {f'outside{axis}' if outside else 'nullptr'});"
+    )
+    builder.body += lines
+    return Table(axis, index, weights, outside)
+
+
+def _element(
+    op: Op, low: Lowering, x: Value, at: Coordinates, tables: dict[int, Table]
+) -> Node:
+    """The weighted sum over the taps of all resized axes."""
+    place: list[Dim] = list(at)
+    for axis in range(len(at)):
+        factor = _whole_factor(op, axis)
+        if axis not in tables and factor is not None and factor != 1:
+            place[axis] = low.domain.quotient(at[axis], factor)
+    return _over_axes(op, low, x, tuple(place), list(tables.values()))
+
+
+def _over_axes(
+    op: Op, low: Lowering, x: Value, at: Coordinates, tables: Sequence[Table]
+) -> Node:
+    if not tables:
+        return low.at(x, at)
+    *rest, table = tables
+    axis = table.axis
+    taps = TAPS[op.attribute("mode")]
+    total: Node | None = None
+    for t in range(taps):
+        entry = (dims.multiply(at[axis], taps) + t,)
+        index = low.wrapped(low.load(table.index, entry), x.type.shape[axis], "tap")
+        node = _over_axes(op, low, x, (*at[:axis], index, *at[axis + 1 :]), rest)
+        if table.weights is not None:
+            node = _call(low, op, "mul", node.dtype, node, low.load(table.weights, entry))
+        total = node if total is None else _call(low, op, "add", node.dtype, total, node)
+    assert total is not None
+    return total
+
+
+def _call(low: Lowering, op: Op, name: str, dtype: DType, *arguments: Node) -> Node:
+    return low.node(Apply(op.graph.registry[name], (), None, arguments, dtype))
+

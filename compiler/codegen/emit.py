@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp import TABLE as CPP
-from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.codegen.kernel import EmittedBranch, EmittedJump, Step
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.target import Target
@@ -37,6 +37,15 @@ def emit(op: Op, target: Target) -> list[Step]:
     )
 
 
+def _emit_if(op: Op, target: Target, skip: Callable[[Op], bool]) -> list[Step]:
+    """Branch, then-steps, jump, else-steps: the replay skips the branch not taken."""
+    then, otherwise = (emit_graph(body, target, skip=skip) for body in op.bodies)
+    known = {"ops": (op.id,), "origins": op.origins}
+    jump = [EmittedJump(len(otherwise), **known)] if otherwise else []
+    branch = EmittedBranch(op.operands[0], len(then) + len(jump), **known)
+    return [branch, *then, *jump, *otherwise]
+
+
 def emit_graph(
     graph: Graph, target: Target, *, skip: Callable[[Op], bool] = lambda op: False
 ) -> list[Step]:
@@ -50,7 +59,10 @@ def emit_graph(
         if op.name == "constant" or skip(op):
             continue
         try:
-            steps += emit(op, target)
+            if op.name == "if" and target.kind == "cpu":
+                steps += _emit_if(op, target, skip)
+            else:
+                steps += emit(op, target)
         except UnsupportedError as error:
             if not error.problems:
                 raise

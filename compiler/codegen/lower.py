@@ -26,7 +26,7 @@ from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.layout import origin_of, spans_of
 from graphwright.compiler.ir.op import Kind, OpDef
-from graphwright.compiler.ir.types import I64, TensorType
+from graphwright.compiler.ir.types import I64, DType, TensorType
 from graphwright.errors import Problem, UnsupportedError
 
 Coordinates = tuple[Dim, ...]
@@ -134,6 +134,9 @@ class Lowering:
 
     def wrapped(self, index: Node, extent: Dim, hint: str) -> Dim:
         """A loaded index as a coordinate in [0, extent)."""
+        if isinstance(index, Index) and self.domain.at_least(index.value, 0):
+            if self.domain.below(index.value, extent):
+                return index.value
         node = self.node(Wrapped(index, extent, I64))
         return self.domain.data(hint, extent, node)
 
@@ -161,6 +164,9 @@ class Lowering:
                 for v in op.operands
             )
             dtype = compute_dtype(value.type.dtype)
+            index = _index_arithmetic(op.name, arguments, dtype)
+            if index is not None:
+                return self.node(Index(index, dtype))
             return self.node(
                 Apply(op.definition, tuple(op.attributes.items()), op, arguments, dtype)
             )
@@ -183,6 +189,18 @@ class Lowering:
             else:  # perhaps 1, known only when the symbol is bound: multiply by min(extent - 1, 1)
                 out.append(dims.multiply(coordinate, dims.minimum(extent - 1, 1)))
         return tuple(out)
+
+
+def _index_arithmetic(name: str, arguments: Sequence[Node], dtype: DType) -> Dim | None:
+    """Sums and products of coordinates as one index expression, where the type holds them all."""
+    if dtype is not I64 or not all(isinstance(a, Index | Number) for a in arguments):
+        return None
+    if name == "cast" and isinstance(arguments[0], Index):
+        return arguments[0].value if arguments[0].dtype.is_integer else None
+    if name not in ("add", "sub", "mul") or not any(isinstance(a, Index) for a in arguments):
+        return None
+    a, b = (x.value if isinstance(x, Index | Number) else 0 for x in arguments)
+    return a + b if name == "add" else a - b if name == "sub" else dims.multiply(a, b)
 
 
 Rule = Callable[[Lowering, Op, Coordinates], Node]

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graphwright.compiler.codegen.cpp.convolution import emit_conv, emit_conv_transpose
+from graphwright.compiler.codegen.cpp.exact_contraction import as_reduction, can_be_reduction
 from graphwright.compiler.codegen.cpp.function import as_region
 from graphwright.compiler.codegen.cpp.matmul import emit_matmul
+from graphwright.compiler.codegen.cpp.reduction import reduction_launch
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.scalar import compute_dtype
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.types import F32
 
 ROOTS: Mapping[str, Callable[[ContractionRegion], EmittedLaunch]] = {
     "conv": emit_conv,
@@ -30,7 +34,10 @@ def emit_contraction(op: Op) -> list[EmittedLaunch]:
     roots = [o for o in body.ops if o.kind is Kind.CONTRACTION]
     if len(roots) != 1:
         raise problem(op, f"a contraction region has one contraction, this has {len(roots)}")
-    emitter = ROOTS.get(roots[0].name)
+    root = roots[0]
+    if compute_dtype(root.result.type.dtype) is not F32 and can_be_reduction(root):
+        return [reduction_launch(op, as_reduction(body, root), operands)]
+    emitter = ROOTS.get(root.name)
     if emitter is None:
-        raise problem(roots[0], "there is no C++ template for this contraction")
-    return [emitter(ContractionRegion(op, body, operands, roots[0]))]
+        raise problem(root, "there is no C++ template for this contraction")
+    return [emitter(ContractionRegion(op, body, operands, root))]

@@ -34,7 +34,7 @@ def emit_conv(region: ContractionRegion) -> EmittedLaunch:
     if groups == 1 and _is_pointwise(root) and _uniform_rows(x, source) is not None:
         stride = _uniform_rows(x, source)
         assert stride is not None
-        weights = region.require_packed(w, "conv", groups=1)
+        weights = region.packed_window(w, "conv", groups=1)
         epilogue = region.epilogue(tiling, bias=bias)
         region.builder.body = [
             *region.builder.body,
@@ -52,9 +52,9 @@ def emit_conv(region: ContractionRegion) -> EmittedLaunch:
 
     depthwise = groups > 1 and dims.equal(channels, groups)
     if depthwise:
-        weights = region.require_packed(w, "depthwise")
+        weights = region.packed_window(w, "depthwise", groups=groups)
     else:
-        weights = region.require_packed(w, "conv", groups=groups)
+        weights = region.packed_window(w, "conv", groups=groups)
     epilogue = region.epilogue(tiling, bias=bias)
     region.builder.body += [
         f"const auto epilogue = {epilogue};",
@@ -72,7 +72,7 @@ def emit_conv_transpose(region: ContractionRegion) -> EmittedLaunch:
     if x.type.rank > 5:
         raise problem(root, f"{x.type.rank - 2} spatial axes, want at most 3")
     source = channels_last(region, x)
-    weights = region.require_packed(w, "conv_transpose", groups=root.attribute("groups"))
+    weights = region.packed_window(w, "conv_transpose", groups=root.attribute("groups"))
     bias = root.operands[2] if len(root.operands) > 2 else None
     epilogue = region.epilogue(spatial_tiling(root), bias=bias)
     region.builder.body += [

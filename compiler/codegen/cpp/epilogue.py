@@ -7,7 +7,7 @@ differ only in sizes share one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
@@ -86,6 +86,7 @@ def build_epilogue(
 
     `bias` is an operand of the contraction itself, along `bias_axis` of its result.
     """
+    busy = set(operands.pointers)
     domain = Domain()
     domain.reserve([*(s.replace(".", "_") for s in body.symbols), "rows", "cols", "tile", "acc"])
     batch: Dim = domain.loop("batch", tiling.batch) if tiling.batch != 1 else 0
@@ -113,12 +114,13 @@ def build_epilogue(
         outputs.append(name)
     part = Part(domain, _loop_order(domain, stores), tuple(stores))
     builder.symbols(s for s in model_symbols([part]) if s.name not in builder.scalars)
-    _mark_in_place(builder, part, operands, results)
+    _mark_in_place(builder, part, operands, results, busy)
     used = {"batch", *_pointers_of(part, operands), *outputs}
     fields = [p for p in builder.parameters if p.name in used]
     mentioned = {symbol_name(s) for s in model_symbols([part])}
     scalars = [s for s in builder.scalars if s in mentioned]
-    builder.functions.append(_functor(part, operands, fields, scalars, results))
+    names = Names([*body.symbols, *builder.scalars])
+    builder.functions.append(_functor(part, operands, fields, scalars, results, names))
     return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
 
 
@@ -138,6 +140,29 @@ def calculated_value(value: Value, downstream: set[Value]) -> Value:
             break
         value = value.op.operands[0]
     return value
+
+
+def coordinates_behind(
+    value: Value, root: Value, at: Coordinates, domain: Domain, downstream: set[Value]
+) -> Coordinates | None:
+    """Where the root's element `at` goes in a value behind it, through reshapes, transposes and
+    pointwise ops of one shape; None when there is no such way."""
+    if value is root:
+        return at
+    op = value.op
+    if op is None or value not in downstream:
+        return None
+    if op.name == "reshape":
+        inner = coordinates_behind(op.operands[0], root, at, domain, downstream)
+        shape = op.operands[0].type.shape
+        return inner and reshape_coordinates(inner, shape, value.type.shape, domain)
+    if op.name == "transpose":
+        inner = coordinates_behind(op.operands[0], root, at, domain, downstream)
+        return inner and tuple(inner[axis] for axis in op.attribute("permutation"))
+    for operand in op.operands:
+        if operand in downstream and operand.type.shape == value.type.shape:
+            return coordinates_behind(operand, root, at, domain, downstream)
+    return None
 
 
 def before_moves(
@@ -171,9 +196,16 @@ def _pointers_of(part: Part, operands: Operands) -> list[str]:
 
 
 def _mark_in_place(
-    builder: KernelBuilder, part: Part, operands: Operands, results: Sequence[Value]
+    builder: KernelBuilder,
+    part: Part,
+    operands: Operands,
+    results: Sequence[Value],
+    busy: Collection[Value],
 ) -> None:
-    """A side operand read exactly where a result is written may share its storage."""
+    """A side operand read exactly where a result is written may share its storage.
+
+    `busy`: operands that the contraction itself reads.
+    """
     for store in part.stores:
         result = results[store.output]
         for node in part.nodes:
@@ -181,7 +213,7 @@ def _mark_in_place(
                 continue
             source = node.source
             loads = [n for n in part.nodes if isinstance(n, Load) and n.source is source]
-            if len(loads) == 1 and source.type == result.type:
+            if source not in busy and len(loads) == 1 and source.type == result.type:
                 read = _resolved(builder, node.offset)
                 if read == _resolved(builder, store.offset):
                     pair = (f"out{store.output}", operands.pointer(source))
@@ -203,10 +235,11 @@ def _functor(
     fields: Sequence[object],
     scalars: Sequence[str],
     results: Sequence[Value],
+    names: Names,
 ) -> str:
     from graphwright.compiler.codegen.cpp.function import Parameter
 
-    writer = ScalarWriter(part, operands.pointers, Names())
+    writer = ScalarWriter(part, operands.pointers, names)
     *outer, first, _ = part.loops
     rows_first = first.name == "row"
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]

@@ -116,6 +116,13 @@ class Operands:
         name = f"stage{self._staged}"
         bytes = dims.multiply(dims.product(shape), dtype.bytes)
         self.builder.pointer(name, scalar_type(dtype), Workspace(bytes), written=True)
-        emit_nest(self.builder, parts, self.pointers, [(name, dtype)], Names(), suffix=f"_{name}")
+        emit_nest(
+            self.builder,
+            parts,
+            self.pointers,
+            [(name, dtype)],
+            Names(self.body.symbols),
+            suffix=f"_{name}",
+        )
         self._staged += 1
         return Strided(name, 0, strides_of(shape, layout))

@@ -45,7 +45,7 @@ def emit_pointwise(op: Op) -> list[EmittedLaunch]:
     builder.unrestrict(name for pair in pairs for name in pair)
     builder.in_place = pairs
     outputs = [(f"out{i}", r.type.dtype) for i, r in enumerate(op.results)]
-    names = Names()
+    names = Names(body.symbols)
     for k, parts in enumerate(nests):
         emit_nest(builder, parts, pointers, outputs, names, suffix=f"{k}" if k else "")
     return [builder.launch(body, operands)]

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphwright.compiler.codegen.cpp.epilogue import after, before_moves, calculated_value
+from graphwright.compiler.codegen.cpp.epilogue import (
+    after,
+    before_moves,
+    calculated_value,
+    coordinates_behind,
+)
 from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region
 from graphwright.compiler.codegen.cpp.loops import emit_parallel, model_symbols
 from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together
@@ -20,13 +25,17 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, offset_of, problem
 from graphwright.compiler.codegen.scalar import Given, Load, Node
 from graphwright.compiler.ir.dims import Dim
-from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Kind
 
 
 def emit_reduction(op: Op) -> list[EmittedLaunch]:
     """A region with one reduction op, or a lone one, as one launch."""
-    body, operands = as_region(op)
+    return [reduction_launch(op, *as_region(op))]
+
+
+def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedLaunch:
+    """The launch of a body with one reduction; its outputs are the results of `op`."""
     roots = [o for o in body.ops if o.kind is Kind.REDUCTION]
     if len(roots) != 1:
         raise problem(op, f"a reduction region has one reduction, this has {len(roots)}")
@@ -55,7 +64,7 @@ def emit_reduction(op: Op) -> list[EmittedLaunch]:
     builder.symbols(model_symbols(parts.all))
     writer = RowWriter(row, parts, pointers, outputs)
     emit_parallel(builder, "row", writer.items, writer.item_extents, writer.lines(), writer.cost)
-    return [builder.launch(body, operands)]
+    return builder.launch(body, operands)
 
 
 class RowParts:
@@ -110,7 +119,14 @@ def _output_stores(row: Row, root: Op) -> tuple[list[Store], list[Store]]:
         elif per_row is not None and shape == target:
             at, into = per_row, kept
         else:
-            raise problem(root, f"an output of shape {shape} is neither its operand's nor its own")
+            own = per_row or row.coordinates
+            to = coordinates_behind(value, root.results[0], own, row.domain, downstream)
+            if to is None:
+                raise problem(root, f"an output of shape {shape} is not made of its elements")
+            node = row.lowering.at(value, to)
+            offset = offset_of(value.type, to, row.domain)
+            (elements if per_row is None else kept).append(Store(i, offset, node))
+            continue
         calculated, to = before_moves(value, at, row.domain, downstream)
         offset = offset_of(value.type, to, row.domain)
         into.append(Store(i, offset, row.lowering.at(calculated, at)))

@@ -9,10 +9,14 @@ from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import index_text
 from graphwright.compiler.codegen.cpp.operand import Operands, Strided
 from graphwright.compiler.codegen.cpp.pointwise import stem_of
-from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Workspace
 from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.layout import strides_of
+
+WIDEST = 16  # lanes of the widest ISA: workspaces for packing fit every one
 
 
 class ContractionRegion:
@@ -34,8 +38,42 @@ class ContractionRegion:
         argument = Packed(literal, packing, given, weight=name)
         return self.builder.pointer("weights", "float", argument)
 
+    def packed_window(self, value: Value, packing: str, *, groups: int) -> str:
+        """The packed weights of a convolution: at compile time when constant, else by the kernel."""
+        given = {} if packing == "depthwise" else {"groups": groups}
+        name = self.packed(value, packing, **given)
+        return name if name is not None else self._pack_at_run_time(value, packing, groups)
+
+    def _pack_at_run_time(self, value: Value, packing: str, groups: int) -> str:
+        strided = self.operands.strided(value)
+        rows = strides_of(value.type.shape, None)
+        if strided is None or strided.strides != rows:
+            strided = self.operands.staged(value, range(value.type.rank))
+        first, second, *kernel = value.type.shape
+        positions = dims.product(kernel)
+        if packing == "depthwise":
+            floats = dims.multiply(positions, dims.ceildiv(first, WIDEST) * WIDEST)
+            sizes = [self.scalar("w_channels", first), self.scalar("w_positions", positions)]
+        else:
+            transposed = packing == "conv_transpose"
+            outside = dims.floordiv(first, groups)
+            ci, co = (outside, second) if transposed else (second, outside)
+            padded = dims.ceildiv(co, WIDEST) * WIDEST
+            floats = dims.product((groups, positions, ci, padded))
+            names = ("w_groups", "w_out", "w_in", "w_positions")
+            sizes = [
+                self.scalar(n, d) for n, d in zip(names, (groups, co, ci, positions), strict=True)
+            ]
+        bytes = dims.multiply(floats, 4)
+        name = self.builder.pointer("weights", "float", Workspace(bytes), written=True)
+        call = ", ".join([self.address(strided), *sizes, name])
+        call += "" if packing == "depthwise" else ", pool"
+        self.builder.body.append(f"gw::pack_{packing}({call});")
+        self.builder.includes.append("gw/pack.h")
+        return name
+
     def require_packed(self, value: Value, packing: str, **parameters: int) -> str:
-        """The same; raises UnsupportedError when the operand is not a constant."""
+        """The packed form of an operand that is known to be constant."""
         name = self.packed(value, packing, **parameters)
         if name is None:
             raise problem(self.root, "its weights are not constant", "make them an initializer")

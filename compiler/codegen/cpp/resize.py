@@ -61,7 +61,7 @@ def emit_resize(op: Op) -> list[EmittedLaunch]:
 
     reserved = [s.replace(".", "_") for s in body.symbols]
     parts = build_parts(result.type.shape, type_order(result.type), stores, reserved=reserved)
-    emit_nest(builder, parts, pointers, [(out, result.type.dtype)], Names())
+    emit_nest(builder, parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     return [builder.launch(None, operands)]
 
 
@@ -142,9 +142,7 @@ def _table(
     return Table(axis, index, weights, outside)
 
 
-def _element(
-    op: Op, low: Lowering, x: Value, at: Coordinates, tables: dict[int, Table]
-) -> Node:
+def _element(op: Op, low: Lowering, x: Value, at: Coordinates, tables: dict[int, Table]) -> Node:
     """The weighted sum over the taps of all resized axes."""
     place: list[Dim] = list(at)
     for axis in range(len(at)):
@@ -154,9 +152,7 @@ def _element(
     return _over_axes(op, low, x, tuple(place), list(tables.values()))
 
 
-def _over_axes(
-    op: Op, low: Lowering, x: Value, at: Coordinates, tables: Sequence[Table]
-) -> Node:
+def _over_axes(op: Op, low: Lowering, x: Value, at: Coordinates, tables: Sequence[Table]) -> Node:
     if not tables:
         return low.at(x, at)
     *rest, table = tables
@@ -176,4 +172,3 @@ def _over_axes(
 
 def _call(low: Lowering, op: Op, name: str, dtype: DType, *arguments: Node) -> Node:
     return low.node(Apply(op.graph.registry[name], (), None, arguments, dtype))
-

@@ -41,7 +41,7 @@ class RowWriter:
         outputs: Sequence[tuple[str, DType]],
     ) -> None:
         self.row, self.parts, self.pointers, self.outputs = row, parts, pointers, outputs
-        self.names = Names()
+        self.names = Names(row.body.symbols)
         self.by_column = row.by_column
         self.column = row.kept[-1] if self.by_column else None
         self.tile = self._tile() if self.by_column else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
@@ -29,15 +29,18 @@ from graphwright.compiler.ir.types import DType
 
 
 class Names:
-    """Fresh C++ names in one kernel: `add0`, `add1`, ..."""
+    """Fresh C++ names in one kernel: `add0`, `add1`, ..., none that a model symbol has."""
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: Iterable[str] = ()) -> None:
         self._next: dict[str, int] = {}
+        self._taken = {s.replace(".", "_") for s in symbols}
 
     def fresh(self, stem: str) -> str:
-        n = self._next.get(stem, 0)
-        self._next[stem] = n + 1
-        return f"{stem}{n}"
+        while True:
+            n = self._next.get(stem, 0)
+            self._next[stem] = n + 1
+            if f"{stem}{n}" not in self._taken:
+                return f"{stem}{n}"
 
 
 class ScalarWriter:

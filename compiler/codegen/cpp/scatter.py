@@ -43,7 +43,9 @@ def emit_scatter(op: Op) -> list[EmittedLaunch]:
         return [Store(0, offset_of(result.type, at, low.domain), low.at(x, at))]
 
     copy = build_parts(x.type.shape, type_order(result.type), copied, reserved=reserved)
-    emit_nest(builder, copy, pointers, [(out, result.type.dtype)], Names(), suffix="_copy")
+    emit_nest(
+        builder, copy, pointers, [(out, result.type.dtype)], Names(body.symbols), suffix="_copy"
+    )
     copying = builder.body
     builder.body = [f"if (static_cast<const void*>({out}) != {pointers[x]}) {{"]
     builder.body += [*(f"  {line}" for line in copying), "}"]
@@ -55,7 +57,7 @@ def emit_scatter(op: Op) -> list[EmittedLaunch]:
 
     parts = build_parts(updates.type.shape, range(updates.type.rank), scattered, reserved=reserved)
     builder.symbols(model_symbols(parts))
-    nest = _Updates(parts, pointers, [(out, result.type.dtype)], Names())
+    nest = _Updates(parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     nest.reduction = op.attribute("reduction")
     builder.functions.append(
         serial_function("KERNEL_NAME_update", builder.parameter_list, nest.lines())

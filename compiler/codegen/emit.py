@@ -40,9 +40,9 @@ def emit(op: Op, target: Target) -> list[Step]:
 def _emit_if(op: Op, target: Target, skip: Callable[[Op], bool]) -> list[Step]:
     """Branch, then-steps, jump, else-steps: the replay skips the branch not taken."""
     then, otherwise = (emit_graph(body, target, skip=skip) for body in op.bodies)
-    known = {"ops": (op.id,), "origins": op.origins}
-    jump = [EmittedJump(len(otherwise), **known)] if otherwise else []
-    branch = EmittedBranch(op.operands[0], len(then) + len(jump), **known)
+    ids = (op.id,)
+    jump = [EmittedJump(len(otherwise), ids, op.origins)] if otherwise else []
+    branch = EmittedBranch(op.operands[0], len(then) + len(jump), ids, op.origins)
     return [branch, *then, *jump, *otherwise]
 
 

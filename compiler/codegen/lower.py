@@ -51,6 +51,8 @@ def offset_of(type: TensorType, coordinates: Sequence[Dim], domain: Domain) -> D
     within: Dim = 0
     for axis in order:
         extent, coordinate = spans[axis], coordinates[axis]
+        if type.dtype.bits < 8 and axis == order[-1]:
+            extent = dims.ceildiv(extent, 2) * 2  # two a byte: rows end at whole bytes
         if axis in sizes:
             extent = dims.ceildiv(extent, sizes[axis])
             coordinate = domain.quotient(coordinate, sizes[axis])
@@ -134,9 +136,12 @@ class Lowering:
 
     def wrapped(self, index: Node, extent: Dim, hint: str) -> Dim:
         """A loaded index as a coordinate in [0, extent)."""
-        if isinstance(index, Index) and self.domain.at_least(index.value, 0):
-            if self.domain.below(index.value, extent):
-                return index.value
+        if (
+            isinstance(index, Index)
+            and self.domain.at_least(index.value, 0)
+            and self.domain.below(index.value, extent)
+        ):
+            return index.value
         node = self.node(Wrapped(index, extent, I64))
         return self.domain.data(hint, extent, node)
 

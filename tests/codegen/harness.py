@@ -12,11 +12,13 @@ import numpy as np
 from graphwright.compiler.codegen.build import SourceKernel, build_libraries
 from graphwright.compiler.codegen.emit import emit_graph
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Workspace
+from graphwright.compiler.codegen.package import weight_bytes
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.evaluate import bind_symbols, evaluate
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.target import Target
+from graphwright.runtime.manifest import WeightSpec
 
 LEVEL = "native"
 CACHE = Path(tempfile.gettempdir()) / "graphwright-test-cache"
@@ -27,6 +29,10 @@ def storage(array: np.ndarray, value: Value) -> np.ndarray:
     layout = value.type.layout
     if layout is not None and layout.blocks:
         return _blocked(array, value)
+    if value.type.dtype.bits < 8:
+        return np.array(
+            weight_bytes(WeightSpec("", value.type.dtype.long_name, array.shape), array)
+        )
     return np.ascontiguousarray(array.transpose(order_of(layout, array.ndim))).reshape(-1)
 
 

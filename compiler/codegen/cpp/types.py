@@ -42,6 +42,8 @@ def scalar_type(dtype: DType) -> str:
     """The C++ type of an element in arithmetic."""
     if dtype.name == "bool":
         return "bool"
+    if dtype.name == "i4":
+        return "int8_t"
     return "float" if dtype.name in _SMALL_FLOATS else _STORAGE[dtype.name]
 
 

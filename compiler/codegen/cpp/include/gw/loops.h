@@ -57,6 +57,14 @@ inline float* scratch(int64_t n) {
   return s.data;
 }
 
+// 4-bit integers lie two a byte, the first one in the low half.
+GW_INLINE uint8_t load_u4(const uint8_t* p, int64_t i) {
+  return static_cast<uint8_t>(p[i >> 1] >> ((i & 1) * 4)) & 15u;
+}
+GW_INLINE int8_t load_i4(const uint8_t* p, int64_t i) {
+  return static_cast<int8_t>(static_cast<int8_t>(load_u4(p, i) << 4) >> 4);
+}
+
 // f16 and bf16 live in memory as their bits; arithmetic is in float. All branch-free, so that they
 // vectorise; rounding is to nearest even, NaN stays NaN.
 GW_INLINE float bits_float(uint32_t u) {

@@ -8,6 +8,7 @@ from graphwright.compiler.codegen.cpp.along_axis import emit_cumsum, emit_top_k
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
+from graphwright.compiler.codegen.cpp.recurrent import emit_recurrent
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
 from graphwright.compiler.codegen.cpp.resize import emit_resize
 from graphwright.compiler.codegen.cpp.scatter import emit_scatter
@@ -29,6 +30,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "scatter_nd": emit_scatter,
     "batch_norm": emit_pointwise,
     "resize": emit_resize,
+    "lstm": emit_recurrent,
+    "gru": emit_recurrent,
+    "rnn": emit_recurrent,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

@@ -31,11 +31,45 @@ def _depthwise(array: Array, shape: PanelShape) -> Array:
     return packing.pack_depthwise_weight(np.asarray(array, np.float32), shape=shape)
 
 
+def _recurrent(array: Array, shape: PanelShape) -> Array:
+    """[directions, gates * hidden, k] for gw/recurrent.h: each direction's transpose as panels."""
+    return np.concatenate([_gemm(direction.T, shape) for direction in array])
+
+
+def _gru_recurrent(array: Array, shape: PanelShape) -> Array:
+    """Recurrent weights of a gru that resets before the product: z and r, then h."""
+    split = 2 * array.shape[2]
+    parts = [p for d in array for p in (d[:split].T, d[split:].T)]
+    return np.concatenate([_gemm(p, shape) for p in parts])
+
+
+def _lstm_bias(array: Array, shape: PanelShape) -> Array:
+    """[directions, 8 * hidden]: the sum of both biases."""
+    del shape
+    halves = np.asarray(array, np.float32).reshape(len(array), 2, -1)
+    return np.ascontiguousarray(halves.sum(axis=1)).ravel()
+
+
+def _gru_bias(array: Array, shape: PanelShape, linear: int) -> Array:
+    """[directions, 6 * hidden]: z and r summed, then the biases of h, apart when `linear`."""
+    del shape
+    into, again = np.split(np.asarray(array, np.float32), 2, axis=1)
+    hidden = into.shape[1] // 3
+    both = into[:, : 2 * hidden] + again[:, : 2 * hidden]
+    fresh, recurrent = into[:, 2 * hidden :], again[:, 2 * hidden :]
+    parts = [both, fresh if linear else fresh + recurrent, recurrent]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)).ravel()
+
+
 PACKINGS: Mapping[str, Callable[..., Array]] = {
     "gemm": _gemm,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "depthwise": _depthwise,
+    "recurrent": _recurrent,
+    "gru_recurrent": _gru_recurrent,
+    "lstm_bias": _lstm_bias,
+    "gru_bias": _gru_bias,
 }
 
 

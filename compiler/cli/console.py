@@ -69,7 +69,9 @@ class Console:
         """A step that takes a while: a spinner on a terminal, with -v a line with its time."""
         start = time.perf_counter()
         if self.is_terminal and self.verbosity >= 0:
-            with self.words.status(text):
+            from rich.markup import escape
+
+            with self.words.status(escape(text)):
                 yield
         else:
             yield

@@ -63,9 +63,9 @@ class Journal:
     def exhausted(self) -> bool:
         return self.fuel is not None and self.fuel <= 0
 
-    def add(self, rewrite: Rewrite) -> None:
-        """Records a step and spends one unit of fuel."""
-        if self.fuel is not None:
+    def add(self, rewrite: Rewrite, *, free: bool = False) -> None:
+        """Records a step and, unless it is free, spends one unit of fuel."""
+        if self.fuel is not None and not free:
             self.fuel -= 1
         self.rewrites.append(rewrite)
         if self.on_rewrite is not None:

@@ -151,4 +151,4 @@ class Decompose:
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
         del target
-        return apply_rules(graph, RULES, self.name, journal)
+        return apply_rules(graph, RULES, self.name, journal, required=True)

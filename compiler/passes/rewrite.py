@@ -92,10 +92,19 @@ class Rewriter:
 
     Every change happens in a step: the driver opens one around a rule; a pass without rules says
     `with rw.step("merge", op):`.  A step that changes nothing is not recorded and costs no fuel.
+    `required`: the graph cannot be compiled without these steps, so fuel neither bounds nor pays
+    for them.
     """
 
-    def __init__(self, graph: Graph, pass_name: str, journal: Journal | None = None) -> None:
-        self.graph, self.pass_name = graph, pass_name
+    def __init__(
+        self,
+        graph: Graph,
+        pass_name: str,
+        journal: Journal | None = None,
+        *,
+        required: bool = False,
+    ) -> None:
+        self.graph, self.pass_name, self.required = graph, pass_name, required
         self.journal = Journal() if journal is None else journal
         self.steps = 0
         self._rule, self._where, self._reason = "", "", ""
@@ -122,7 +131,7 @@ class Rewriter:
     @property
     def exhausted(self) -> bool:
         """No fuel is left: stop rewriting."""
-        return self.journal.exhausted
+        return self.journal.exhausted and not self.required
 
     @property
     def current(self) -> Op:
@@ -187,7 +196,8 @@ class Rewriter:
                     tuple(o.id for o in about),
                     tuple(o.id for o in produced),
                     self._reason,
-                )
+                ),
+                free=self.required,
             )
         self._current = None
         return applied
@@ -329,7 +339,12 @@ class _Step:
 
 
 def apply_rules(
-    graph: Graph, rules: Sequence[Rule], pass_name: str, journal: Journal | None = None
+    graph: Graph,
+    rules: Sequence[Rule],
+    pass_name: str,
+    journal: Journal | None = None,
+    *,
+    required: bool = False,
 ) -> PassResult:
     """Applies rules to all ops until none applies; time is linear in ops and rewrites.
 
@@ -345,7 +360,7 @@ def apply_rules(
     while at < len(with_body):
         current = with_body[at]
         at += 1
-        changed += _apply(current, rules, pass_name, journal, fired)
+        changed += _apply(current, rules, pass_name, journal, fired, required)
         for op in current.ops:
             if op.kind is Kind.CONTROL:
                 with_body.extend(op.bodies)
@@ -363,6 +378,7 @@ def _apply(
     pass_name: str,
     journal: Journal | None,
     fired: Counter[str],
+    required: bool,
 ) -> int:
     by_name: dict[str, list[Rule]] = {}
     by_kind: dict[Kind, list[Rule]] = {}
@@ -403,7 +419,7 @@ def _apply(
 
     graph.listeners.append(on_change)
     try:
-        with Rewriter(graph, pass_name, journal) as rw:
+        with Rewriter(graph, pass_name, journal, required=required) as rw:
             while pending and not rw.exhausted:
                 op = pending.popleft()
                 queued.discard(op.id)

@@ -107,6 +107,17 @@ def test_fuel_bounds_the_rewrites_exactly():
         assert len(graph) == 8 - 2 * min(fuel, total)
 
 
+def test_required_passes_run_without_fuel():
+    graph = Graph("g", registry=REGISTRY)
+    x, v = (graph.add_input(n, TensorType(F32, s)) for n, s in (("x", (2, 3)), ("v", (3,))))
+    norm = graph.create("batch_norm", [graph.create("neg", [x]).result, v, v, v, v])
+    graph.set_outputs([graph.create("neg", [norm.result]).result], ["y"])
+    run = Pipeline.parse("canonicalize,decompose,canonicalize").run(graph, TARGET, max_rewrites=0)
+    assert "batch_norm" not in names_of(graph)
+    assert [r.rule for r in run.journal.rewrites] == ["batch-norm"]
+    assert run.journal.fuel == 0
+
+
 def test_stop_after_and_disabled():
     graph = chain("neg", "neg", "relu")
     run = Pipeline.parse("canonicalize,fold-constants,eliminate-dead").run(

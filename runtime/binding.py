@@ -39,7 +39,7 @@ class Binding:
 
     sizes: Mapping[str, int]
     inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...] | None, ...]  # None: known only when bound in mid-run
 
 
 class Signature:
@@ -50,21 +50,18 @@ class Signature:
         self.inputs, self.outputs = manifest.inputs, manifest.outputs
         self.input_dtypes = [numpy_dtype(t.dtype) for t in self.inputs]
         self.output_dtypes = [numpy_dtype(t.dtype) for t in self.outputs]
-        self._symbols, self._constraints = manifest.symbols, manifest.constraints
+        self._symbols = manifest.symbols
         self._positions = {t.name: i for i, t in enumerate(self.inputs)}
         self._bound_at = {s.name: s.bound_by for s in manifest.symbols}
         free = {s.name for s in manifest.symbols if s.bound_by is None}
-        used = {
-            name
-            for shape in (*(t.shape for t in self.inputs), *(t.shape for t in self.outputs))
-            for e in shape
-            for name in symbols_in(e)
-        }
+        used = {n for t in self.inputs for e in t.shape for n in symbols_in(e)}
         if used & free:
-            raise ArtifactError(
-                f"symbol {sorted(used & free)[0]} is bound by no input; this runtime cannot size "
-                "tensors in mid-run"
-            )
+            raise ArtifactError(f"symbol {sorted(used & free)[0]} of an input is bound by none")
+        self._is_known = [not (symbols_in_shape(t) & free) for t in self.outputs]
+        self._constraints = [
+            c for c in manifest.constraints
+            if not (symbols_in(c.left) | symbols_in(c.right)) & free
+        ]  # fmt: skip
 
     def order_arguments(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """One entry per input, None where a default serves.  Raises InputError naming the input."""
@@ -109,9 +106,12 @@ class Signature:
                     )
         for c in self._constraints:
             self._check_constraint(c, sizes)
-        outputs = tuple(tuple(evaluate_expression(e, sizes) for e in t.shape) for t in self.outputs)
+        outputs = tuple(
+            tuple(evaluate_expression(e, sizes) for e in t.shape) if known else None
+            for t, known in zip(self.outputs, self._is_known, strict=True)
+        )
         for spec, shape in zip(self.outputs, outputs, strict=True):
-            if any(extent < 0 for extent in shape):
+            if shape is not None and any(extent < 0 for extent in shape):
                 raise InputError(
                     f"output {spec.name!r} would have the shape {list(shape)} for "
                     f"{_show(sizes)}: the input is too small"
@@ -139,22 +139,10 @@ class Signature:
                 )
 
     def _check_constraint(self, constraint: ConstraintSpec, sizes: Mapping[str, int]) -> None:
-        free = [
-            n for n in symbols_in(constraint.left) | symbols_in(constraint.right) if n not in sizes
-        ]
-        if free:
-            raise ArtifactError(
-                f"constraint {constraint.reason!r} uses {free[0]}, bound in mid-run"
-            )
         left = evaluate_expression(constraint.left, sizes)
         right = evaluate_expression(constraint.right, sizes)
-        if not _RELATIONS[constraint.relation](left, right):
-            relation = _RELATION_WORDS.get(constraint.relation, constraint.relation)
-            raise InputError(
-                f"want {format_expression(constraint.left)} {relation} "
-                f"{format_expression(constraint.right)}, got {left} and {right} for "
-                f"{_show(sizes)}: {constraint.reason}"
-            )
+        if not relation_holds(constraint.relation, left, right):
+            raise violated(constraint, left, right, sizes)
 
     def _explain(self, expression: Any, want: int) -> str:
         text = format_expression(expression)
@@ -169,6 +157,28 @@ class Signature:
 
     def _names(self) -> str:
         return ", ".join(t.name for t in self.inputs) or "none"
+
+
+def relation_holds(relation: str, left: int, right: int) -> bool:
+    """Whether a constraint's relation holds between two numbers."""
+    return _RELATIONS[relation](left, right)
+
+
+def violated(
+    constraint: ConstraintSpec, left: int, right: int, sizes: Mapping[str, int]
+) -> InputError:
+    """The error for a constraint whose sides are these numbers."""
+    relation = _RELATION_WORDS.get(constraint.relation, constraint.relation)
+    return InputError(
+        f"want {format_expression(constraint.left)} {relation} "
+        f"{format_expression(constraint.right)}, got {left} and {right} for "
+        f"{_show(sizes)}: {constraint.reason}"
+    )
+
+
+def symbols_in_shape(spec: TensorSpec) -> set[str]:
+    """The names of the symbols in a tensor's shape."""
+    return {name for e in spec.shape for name in symbols_in(e)}
 
 
 def describe(spec: TensorSpec) -> str:

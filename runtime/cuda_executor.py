@@ -28,6 +28,12 @@ from graphwright.runtime.program import Placement, Program
 ALIGNMENT = 256  # bytes, of weights and of staged inputs and outputs
 POINTER_ALIGNMENT = 16  # what kernels assume of every tensor
 CACHED_BINDINGS = 16
+WHY_NOT = {
+    "bind": "a captured graph has fixed sizes, this program finds some while it runs",
+    "check": "a captured graph has no branches in which a size would be checked",
+    "loop": "a captured graph has no loops",
+    "branch": "a captured graph has no branches",
+}
 
 
 def choose_variant(variants: Sequence[Variant], arch: str) -> Variant:
@@ -204,7 +210,8 @@ class CudaExecutor:
         self.variant = choose_variant(artifact.manifest.variants, self.info.arch)
         for step in self.variant.launches:
             if step.kind != "kernel":
-                raise ArtifactError(f"a {step.kind} step cannot run on a GPU yet: {step.reason}")
+                why = step.reason or WHY_NOT.get(step.kind, "")
+                raise ArtifactError(f"a {step.kind} step cannot run on a GPU yet: {why}")
         self.program = Program(artifact.manifest, self.variant)
         self._functions = [self._load(k) for k in self.variant.kernels]
         self._weights = self._upload_weights()
@@ -330,7 +337,8 @@ class CudaExecutor:
         return array
 
     def _results(self, replay: Replay, out: Sequence[Any] | None, torch: Any) -> list[Any]:
-        shapes = replay.placement.binding.outputs
+        # Programs that bind sizes in mid-run are refused, so that every shape is known here.
+        shapes = [() if s is None else s for s in replay.placement.binding.outputs]
         results: list[Any] = []
         for i, spec in enumerate(self._signature.outputs):
             target = None if out is None else out[i]

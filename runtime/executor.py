@@ -8,20 +8,27 @@ its inputs and outputs into the cached pointer table and enters native code once
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from graphwright.errors import ArtifactError, InputError, ResourceError
 from graphwright.runtime.artifact import ArtifactFile
-from graphwright.runtime.binding import Signature, describe
+from graphwright.runtime.binding import Signature, describe, numpy_dtype
 from graphwright.runtime.cpu import choose_variant
 from graphwright.runtime.interop import as_array, as_given, is_tensor, tensor_to_array
-from graphwright.runtime.library import KINDS, LAUNCH, Library, load_library, thread_pool
+from graphwright.runtime.library import (
+    CALL_BACK,
+    KINDS,
+    LAUNCH,
+    STOPPED_BY_CALL,
+    Library,
+    load_library,
+    thread_pool,
+)
+from graphwright.runtime.mid_run import Arena, MidRun, host_launches
 from graphwright.runtime.program import Placement, Program
 
 ALIGNMENT = 16  # bytes that kernels expect of inputs and outputs; weights and the arena have 64
@@ -42,14 +49,15 @@ class Replay:
     """The prepared native program of one binding in one context."""
 
     __slots__ = (
-        "count", "inputs", "launches", "launches_address", "output_shapes", "outputs", "placement",
-        "pointers", "scalars", "staged", "table",
+        "count", "inputs", "launches", "launches_address", "mid_run", "output_shapes", "outputs",
+        "placement", "pointers", "scalars", "staged", "table",
     )  # fmt: skip
 
     def __init__(
-        self, program: Program, placement: Placement, fixed: np.ndarray, kernels: Sequence[int]
-    ) -> None:
-        """`fixed`: address of each slot, 0 for inputs and outputs."""
+        self, program: Program, placement: Placement, fixed: np.ndarray, kernels: Sequence[int],
+        arenas: dict[tuple[int, int], Arena],
+    ) -> None:  # fmt: skip
+        """`fixed`: address of each slot, 0 for inputs and outputs; `arenas`: of later segments."""
         self.placement = placement
         self.pointers = np.ascontiguousarray(fixed[program.pointer_slot] + placement.offset)
         if not len(self.pointers):
@@ -59,7 +67,17 @@ class Replay:
         self.launches = np.zeros(len(steps), LAUNCH)
         self.launches["kind"] = [KINDS[s.kind] for s in steps]
         self.launches["jump"] = [s.jump for s in steps]
-        self.launches["fn"] = [kernels[s.kernel] if s.kind == "kernel" else 0 for s in steps]
+        functions = [kernels[s.kernel] if s.kind == "kernel" else 0 for s in steps]
+        self.mid_run: MidRun | None = None
+        hosted = host_launches(program, placement) if program.checks else []
+        if hosted:
+            self.mid_run = MidRun(
+                program, placement, self, fixed, arenas, _allocate_output(program)
+            )
+            for i in hosted:
+                functions[i] = self.mid_run.address
+                self.launches["kind"][i] = CALL_BACK
+        self.launches["fn"] = functions
         self.launches["p"] = np.array(program.pointer_start, "u8") * 8 + address(self.pointers)
         self.launches["s"] = np.array(program.scalar_start, "u8") * 8 + address(self.scalars)
         self.launches_address = address(self.launches) if len(steps) else 0
@@ -71,33 +89,41 @@ class Replay:
         self.outputs = tuple(
             tuple((p.position, p.offset) for p in patches) for patches in placement.outputs
         )
-        self.output_shapes = placement.binding.outputs
+        # An output whose shape is bound in mid-run is allocated then, and empty until then.
+        self.output_shapes = tuple((0,) if s is None else s for s in placement.binding.outputs)
         self.staged: dict[int, np.ndarray] = {}  # aligned copies of inputs, kept for reuse
 
 
+def _allocate_output(
+    program: Program,
+) -> Callable[[int, tuple[int, ...]], tuple[np.ndarray, int]]:
+    dtypes = [numpy_dtype(t.dtype) for t in program.manifest.outputs]
+
+    def allocate(index: int, shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
+        try:
+            array = np.empty(shape, dtypes[index])
+            if address(array) % ALIGNMENT:
+                array = _aligned_empty(shape, dtypes[index])
+        except (MemoryError, ValueError) as error:
+            raise ResourceError(f"an output of shape {shape}: {error}") from None
+        return array, address(array)
+
+    return allocate
+
+
 class Context:
-    """What one call in flight needs: an arena and the replays that point into it."""
+    """What one call in flight needs: arenas and the replays that point into them."""
 
     def __init__(self) -> None:
-        self.arena: mmap.mmap | None = None
-        self.arena_address, self.arena_bytes = 0, 0
+        self.arena = Arena()
+        self.later: dict[tuple[int, int], Arena] = {}  # of segments bound in mid-run
         self.replays: OrderedDict[tuple[tuple[int, ...], ...], Replay] = OrderedDict()
 
     def reserve(self, size: int) -> None:
         """Makes the arena at least `size` bytes; replays of a smaller one are dropped."""
-        if size <= self.arena_bytes:
-            return
-        self.replays.clear()
-        self.arena = None
-        try:
-            self.arena = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except (OSError, ValueError, OverflowError, MemoryError) as error:
-            self.arena_bytes = 0
-            raise ResourceError(f"an arena of {size} bytes cannot be allocated: {error}") from None
-        if size >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel without transparent huge pages
-                self.arena.madvise(mmap.MADV_HUGEPAGE)
-        self.arena_address, self.arena_bytes = address(np.frombuffer(self.arena, np.uint8)), size
+        if size > self.arena.bytes:
+            self.replays.clear()
+            self.arena.reserve(size)
 
 
 class CpuExecutor:
@@ -166,11 +192,13 @@ class CpuExecutor:
         elif len(context.replays) > 1:
             context.replays.move_to_end(shapes)
         table = replay.table
+        starts: list[int] = []
         for i, patches in enumerate(replay.inputs):
             array = arrays[i]
             start = address(array) if array.flags.c_contiguous else 1
             if start % ALIGNMENT:
                 start = self._stage(replay, i, array)
+            starts.append(start)
             for position, offset in patches:
                 table[position] = start + offset
         results: list[np.ndarray] = []
@@ -190,11 +218,22 @@ class CpuExecutor:
                 start = address(results[i])
             for position, offset in patches:
                 table[position] = start + offset
+        mid_run = replay.mid_run
+        if mid_run is not None:
+            mid_run.begin(starts, list(map(address, results)))
         pool = self.pool
         if not pool.started:
             pool.start()
-        if self._native(replay.launches_address, replay.count, pool.pointer):
+        stopped = self._native(replay.launches_address, replay.count, pool.pointer)
+        if stopped == STOPPED_BY_CALL and mid_run is not None:
+            mid_run.finish()
+        if stopped:
             raise ArtifactError("the native replay stopped at a malformed launch")
+        if mid_run is not None:
+            for i, array in mid_run.outputs.items():
+                results[i] = array
+                if out is not None and out[i] is not None and write_back is not None:
+                    write_back.append((self._check_target(i, out[i], array.shape), array))
         if write_back is not None and out is not None:
             for target, source in write_back:
                 np.copyto(target, source)
@@ -208,13 +247,13 @@ class CpuExecutor:
         moving = len(self._signature.inputs) + len(self._signature.outputs)
         fixed = np.array(
             [
-                *(placement.arena_offsets + context.arena_address).tolist(),
+                *(placement.arena_offsets + context.arena.address).tolist(),
                 *([0] * moving),
                 *(start for start, _ in self.artifact.weights),
             ],
             np.int64,
         )
-        replay = Replay(self.program, placement, fixed, self._kernels)
+        replay = Replay(self.program, placement, fixed, self._kernels, context.later)
         context.replays[shapes] = replay
         while len(context.replays) > CACHED_BINDINGS:
             context.replays.popitem(last=False)
@@ -251,20 +290,12 @@ class CpuExecutor:
         out = [tensor_to_array(o) if is_tensor(o) else o for o in out]
         results: list[np.ndarray] = []
         write_back: list[tuple[np.ndarray, np.ndarray]] = []
-        for i, (spec, target) in enumerate(zip(specs, out, strict=True)):
+        for i, given in enumerate(out):
             shape, dtype = replay.output_shapes[i], self._output_dtypes[i]
-            if target is None:
+            if given is None or replay.placement.binding.outputs[i] is None:
                 results.append(np.empty(shape, dtype))
                 continue
-            if not isinstance(target, np.ndarray):
-                raise InputError(f"out[{i}] is a {type(target).__name__}, want a numpy array")
-            if target.dtype != dtype or target.shape != shape:
-                raise InputError(
-                    f"out[{i}] is {target.dtype}{list(target.shape)}, output {spec.name!r} is "
-                    f"{spec.dtype}{list(shape)}"
-                )
-            if not target.flags.writeable:
-                raise InputError(f"out[{i}] is read-only")
+            target = self._check_target(i, given, shape)
             for j in range(i):
                 other = out[j]
                 if other is not None and np.may_share_memory(target, other):
@@ -277,6 +308,21 @@ class CpuExecutor:
             else:
                 results.append(target)
         return results, write_back
+
+    def _check_target(self, i: int, target: Any, shape: tuple[int, ...]) -> np.ndarray:
+        spec, dtype = self._signature.outputs[i], self._output_dtypes[i]
+        if is_tensor(target):
+            target = tensor_to_array(target)
+        if not isinstance(target, np.ndarray):
+            raise InputError(f"out[{i}] is a {type(target).__name__}, want a numpy array")
+        if target.dtype != dtype or target.shape != shape:
+            raise InputError(
+                f"out[{i}] is {target.dtype}{list(target.shape)}, output {spec.name!r} is "
+                f"{spec.dtype}{list(shape)}"
+            )
+        if not target.flags.writeable:
+            raise InputError(f"out[{i}] is read-only")
+        return target
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

@@ -81,36 +81,60 @@ def format_expression(expression: Expression) -> str:
 class ExpressionTable:
     """Distinct expressions by number; `evaluate` computes all of them for one binding.
 
-    Numbers are given by `add` in an order in which operands come first.
+    Numbers are given by `add` in an order in which operands come first.  `segments` says in which
+    segment of the program a symbol is bound (0: by the call); an expression's is the latest of its
+    symbols'.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, segments: Mapping[str, int] | None = None) -> None:
         self._numbers: dict[Any, int] = {}
         self._nodes: list[tuple[str, Any]] = []  # ("int", value), ("symbol", name), (op, numbers)
+        self._segments = segments or {}
+        self.segment: list[int] = []  # by number
+        self._members: dict[int, list[int]] = {}  # segment -> numbers
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    @property
+    def symbols(self) -> list[str]:
+        """The names of the symbols that occur."""
+        return [data for kind, data in self._nodes if kind == "symbol"]
 
     def add(self, expression: Expression) -> int:
         """The number of an expression that has been checked (lists have become tuples)."""
         number = self._numbers.get(expression)
         if number is not None:
             return number
+        segment = 0
         if isinstance(expression, int):
             node: tuple[str, Any] = ("int", expression)
         elif isinstance(expression, str):
             node = ("symbol", expression)
+            segment = self._segments.get(expression, 0)
         else:
-            node = (expression[0], tuple(self.add(o) for o in expression[1:]))
+            operands = tuple(self.add(o) for o in expression[1:])
+            node = (expression[0], operands)
+            segment = max(self.segment[i] for i in operands)
         number = len(self._nodes)
         self._nodes.append(node)
         self._numbers[expression] = number
+        self.segment.append(segment)
+        self._members.setdefault(segment, []).append(number)
         return number
 
     def evaluate(self, binding: Mapping[str, int]) -> list[int]:
-        """The values by number.  Raises ArtifactError for a division by zero or an overflow."""
-        values: list[int] = []
-        for kind, data in self._nodes:
+        """The values by number; 0 for those of later segments.  Raises ArtifactError for a division
+        by zero or an overflow.
+        """
+        values = [0] * len(self._nodes)
+        self.evaluate_segment(0, binding, values)
+        return values
+
+    def evaluate_segment(self, segment: int, binding: Mapping[str, int], values: list[int]) -> None:
+        """Computes the expressions of one segment into `values`, which holds those of earlier ones."""
+        for number in self._members.get(segment, ()):
+            kind, data = self._nodes[number]
             if kind == "int":
                 value = data
             elif kind == "symbol":
@@ -132,8 +156,7 @@ class ExpressionTable:
                 value = left // right if kind == "//" else left % right
             if not -MAX_INT <= value <= MAX_INT:
                 raise ArtifactError(f"a size overflows 64 bits for {_show(binding)}")
-            values.append(value)
-        return values
+            values[number] = value
 
 
 def evaluate_expression(expression: Expression, binding: Mapping[str, int]) -> int:

@@ -20,7 +20,10 @@ from graphwright.runtime.manifest import KERNEL_ABI
 
 # gw_launch: int32 kind, int32 jump, function, pointers, scalars.
 LAUNCH = np.dtype([("kind", "i4"), ("jump", "i4"), ("fn", "u8"), ("p", "u8"), ("s", "u8")])
-KINDS = {"kernel": 0, "branch": 1, "jump": 2}
+# A check is a jump of 0, a bind never runs as such: where they must call back, CALL_BACK says so.
+KINDS = {"kernel": 0, "branch": 1, "jump": 2, "loop": 3, "next": 4, "check": 2, "bind": 2}
+CALL_BACK = 5
+STOPPED_BY_CALL = 2  # what gw_replay returns when a call back asked to stop
 MAX_THREADS = 256
 
 _lock = threading.Lock()

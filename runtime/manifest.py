@@ -9,6 +9,11 @@ Memory plan: a buffer's offset is the largest end (offset + size, aligned) of th
 and lies below, its index, so that the plan is valid for every binding by construction.  (Indices
 that follow from others are left out: "above" is transitive.)
 
+Segments: a symbol that no input binds is bound by a launch of the kind `bind`, which ends a segment
+of the program.  A size belongs to the segment of the latest bound of its symbols, segment 0 being
+that of the call itself.  Buffers of each segment lie in an arena of their own, placed whenever one
+of its bind launches runs; `after` names buffers of one segment only.
+
 `read_manifest.py` reads and validates; `write_manifest` below writes.
 """
 
@@ -19,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
-FORMAT_MAJOR, FORMAT_MINOR = 1, 0
+FORMAT_MAJOR, FORMAT_MINOR = 1, 1
 KERNEL_ABI = 1
 Expression: TypeAlias = Any  # int | str | list[Any]; checked when read
 
@@ -28,7 +33,7 @@ Expression: TypeAlias = Any  # int | str | list[Any]; checked when read
 class SymbolSpec:
     """A symbolic size: range, divisor, the size optimised for, and where a call binds it.
 
-    `bound_by`: (input index, axis), or None for a symbol bound in mid-run.
+    `bound_by`: (input index, axis), or None for a symbol bound in mid-run, by a launch.
     """
 
     name: str
@@ -124,7 +129,18 @@ class Kernel:
     parameters: tuple[str, ...] = ()
 
 
-LaunchKind: TypeAlias = Literal["kernel", "branch", "jump", "host"]
+LaunchKind: TypeAlias = Literal["kernel", "branch", "jump", "host", "loop", "next", "bind", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bytes copied when a segment is placed: from one pointer of the launch, where it pointed before,
+    to another, where it points now.
+    """
+
+    source: int
+    target: int
+    bytes: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +150,14 @@ class Launch:
     kernel: call kernel `kernel` with `pointers` and `scalars` (int64 expressions; on a GPU over
     `grid`).  branch: skip `jump` launches unless the bool at pointers[0] is true.  jump: skip
     `jump` launches.  host: `reason` says why it is not a kernel.
+
+    loop: skip `jump` launches unless the int64 counter at pointers[0] is below the trip count at
+    pointers[1] and the bool at pointers[2] is true.  next: add one to the counter at pointers[0]
+    and go back, by a negative `jump`, to the loop launch.
+
+    bind: give `symbols` their sizes, read as int64 at the first pointers or, when there are
+    `scalars`, calculated; then place the segment that they begin, and do `moves`.  check: raise
+    the first of `checks` that does not hold.
     """
 
     kind: LaunchKind = "kernel"
@@ -146,6 +170,9 @@ class Launch:
     ops: tuple[int, ...] = ()  # ids of the IR ops that it computes
     origins: tuple[str, ...] = ()
     reason: str = ""
+    symbols: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    checks: tuple[ConstraintSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from graphwright.runtime.manifest import (
     Kernel,
     Launch,
     Manifest,
+    Move,
     Plan,
     Pointer,
     SymbolSpec,
@@ -41,7 +42,7 @@ DTYPE_BITS = {
     "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8,
 }  # fmt: skip
 RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "broadcast")
-_LAUNCH_KINDS = ("kernel", "branch", "jump", "host")
+_LAUNCH_KINDS = ("kernel", "branch", "jump", "host", "loop", "next", "bind", "check")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _SYMBOL_IN_BINARY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -155,6 +156,7 @@ class _Reader:
     def __init__(self, lenient: bool) -> None:
         self.lenient = lenient
         self.symbols: tuple[str, ...] = ()
+        self.free: set[str] = set()  # bound in mid-run
         self.counts: dict[str, int] = {}
         self.kernels = 0
 
@@ -273,20 +275,45 @@ class _Reader:
             f.items("pointers", self.pointer, ()),
             f.items("scalars", self.expression, ()),
             f.items("grid", self.expression, (), 3),
-            f.integer("jump", 0, (1 << 31) - 1, 0),
+            f.integer("jump", -(1 << 31), (1 << 31) - 1, 0),
             f.items("writes", _count, ()),
             f.items("ops", _count, ()),
             f.items("origins", _text, ()),
             f.text("reason", ""),
+            f.items("symbols", self.free_symbol, ()),
+            f.items("moves", self.move, ()),
+            f.items("checks", self.constraint, ()),
         )
         f.close()
         if launch.kind == "kernel" and not self.kernels:
             raise FieldError("the variant has no kernels").within("kernel")
-        if launch.kind == "branch" and len(launch.pointers) != 1:
-            raise FieldError("a branch has one, its condition").within("pointers")
-        if launch.writes and max(launch.writes) >= len(launch.pointers):
+        want = {"branch": (1, "its condition"), "loop": (3, "counter, trip count and condition"),
+                "next": (1, "the counter")}.get(launch.kind)  # fmt: skip
+        if want is not None and len(launch.pointers) != want[0]:
+            raise FieldError(f"a {launch.kind} has {want[0]}: {want[1]}").within("pointers")
+        count = len(launch.pointers)
+        if launch.writes and max(launch.writes) >= count:
             raise FieldError("names a pointer that is not there").within("writes")
+        if any(max(m.source, m.target) >= count for m in launch.moves):
+            raise FieldError("names a pointer that is not there").within("moves")
+        if launch.kind == "bind":
+            sizes = launch.scalars or launch.pointers
+            if not launch.symbols or len(sizes) < len(launch.symbols):
+                raise FieldError("want some, and a size for each").within("symbols")
         return launch
+
+    def free_symbol(self, value: Any) -> str:
+        if _text(value) not in self.free:
+            raise FieldError(f"{value!r} is no symbol that a launch binds")
+        return value
+
+    def move(self, value: Any) -> Move:
+        f = self.fields(value)
+        move = Move(
+            f.take("source", _count), f.take("target", _count), f.take("bytes", self.extent)
+        )
+        f.close()
+        return move
 
     def variant(self, value: Any) -> Variant:
         f = self.fields(value)
@@ -295,8 +322,13 @@ class _Reader:
         self.counts["arena"], self.kernels = len(plan.buffers), len(kernels)
         launches = f.items("launches", self.launch)
         for i, step in enumerate(launches):
-            if i + 1 + step.jump > len(launches):
+            to = i + 1 + step.jump
+            if not 0 <= to <= len(launches):
                 raise FieldError("leaves the program").within("jump").within(i).within("launches")
+            goes_back = step.jump < 0 and launches[to].kind == "loop"
+            if step.jump < 0 if step.kind != "next" else not goes_back:
+                what = "only a next launch goes back, to a loop launch"
+                raise FieldError(what).within("jump").within(i).within("launches")
         needs = f.items("needs", _text, ())
         precision, capture = f.mapping("precision", _count), f.text("capture", "")
         f.close()
@@ -320,6 +352,7 @@ class _Reader:
     def manifest(self, f: Fields, format: tuple[int, int]) -> Manifest:
         symbols = f.items("symbols", self.symbol, most=4096)
         self.symbols = tuple(s.name for s in symbols)
+        self.free = {s.name for s in symbols if s.bound_by is None}
         _check_unique(self.symbols, "symbols")
         inputs, outputs = f.items("inputs", self.tensor), f.items("outputs", self.tensor)
         _check_unique([t.name for t in inputs], "inputs")

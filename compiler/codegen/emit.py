@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graphwright.compiler.codegen.control import EmitBody, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
-from graphwright.compiler.codegen.kernel import EmittedBranch, EmittedJump, Step
+from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.target import Target
@@ -17,6 +18,10 @@ from graphwright.errors import Problem, UnsupportedError
 
 Emitter = Callable[[Op], Sequence[Step]]
 TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP, "cuda": TRITON}
+# Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
+CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
+    "cpu": {"if": emit_if},
+}
 
 
 def emit(op: Op, target: Target) -> list[Step]:
@@ -37,15 +42,6 @@ def emit(op: Op, target: Target) -> list[Step]:
     )
 
 
-def _emit_if(op: Op, target: Target, skip: Callable[[Op], bool]) -> list[Step]:
-    """Branch, then-steps, jump, else-steps: the replay skips the branch not taken."""
-    then, otherwise = (emit_graph(body, target, skip=skip) for body in op.bodies)
-    ids = (op.id,)
-    jump = [EmittedJump(len(otherwise), ids, op.origins)] if otherwise else []
-    branch = EmittedBranch(op.operands[0], len(then) + len(jump), ids, op.origins)
-    return [branch, *then, *jump, *otherwise]
-
-
 def emit_graph(
     graph: Graph, target: Target, *, skip: Callable[[Op], bool] = lambda op: False
 ) -> list[Step]:
@@ -59,8 +55,9 @@ def emit_graph(
         if op.name == "constant" or skip(op):
             continue
         try:
-            if op.name == "if" and target.kind == "cpu":
-                steps += _emit_if(op, target, skip)
+            control = CONTROL.get(target.kind, {}).get(op.name)
+            if control is not None:
+                steps += control(op, lambda body: emit_graph(body, target, skip=skip))
             else:
                 steps += emit(op, target)
         except UnsupportedError as error:

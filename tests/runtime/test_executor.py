@@ -301,6 +301,6 @@ def test_missing_kernel_and_unused_symbol(library: bytes) -> None:
     x, y = data(2)
     np.testing.assert_allclose(load(artifact.to_bytes())(x, y)[0], expected(x, y), rtol=1e-6)
     bad = two_step(library, symbols=[S, free], outputs=[TensorSpec("z", "float32", (2, "N"))])
-    with pytest.raises(ArtifactError, match="symbol N is bound by no input"):
+    with pytest.raises(ArtifactError, match="nothing binds the symbol N"):
         load(bad.to_bytes())
     assert SCALE_ADD == 0

@@ -29,7 +29,7 @@ def test_round_trip(library: bytes) -> None:
     text = write_manifest(manifest)
     assert read_manifest(text) == manifest
     assert write_manifest(read_manifest(text)) == text
-    assert text.startswith(b'{\n "format":[1,0]')
+    assert text.startswith(b'{\n "format":[1,1]')
 
 
 SYMBOLS = tuple(Symbol(n, 1, 100, 1) for n in "ABC")

@@ -47,6 +47,27 @@ GW_EXPORT void is_positive(void* const* p, const int64_t*, const gw_pool*) {
 GW_EXPORT void copy_bytes(void* const* p, const int64_t* s, const gw_pool*) {
   __builtin_memcpy(p[1], p[0], s[0]);
 }
+// count[0] = how many of s[0] floats are positive
+GW_EXPORT void count_positive(void* const* p, const int64_t* s, const gw_pool*) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < s[0]; ++i) n += ((const float*)p[0])[i] > 0;
+  *(int64_t*)p[1] = n;
+}
+// out = the positive ones among s[0] floats
+GW_EXPORT void keep_positive(void* const* p, const int64_t* s, const gw_pool*) {
+  float* out = (float*)p[1];
+  for (int64_t i = 0; i < s[0]; ++i) if (((const float*)p[0])[i] > 0) *out++ = ((const float*)p[0])[i];
+}
+// counter = 0, go = true
+GW_EXPORT void start_loop(void* const* p, const int64_t*, const gw_pool*) {
+  *(int64_t*)p[0] = 0;
+  *(bool*)p[1] = true;
+}
+// y = x, then again: s[0] floats become 2 s[0]
+GW_EXPORT void twice(void* const* p, const int64_t* s, const gw_pool*) {
+  __builtin_memcpy(p[1], p[0], 4 * s[0]);
+  __builtin_memcpy((float*)p[1] + s[0], p[0], 4 * s[0]);
+}
 // Records the address of its first pointer in an int64 output.
 GW_EXPORT void where(void* const* p, const int64_t*, const gw_pool*) {
   *(int64_t*)p[1] = (int64_t)p[0];
@@ -69,9 +90,12 @@ def build_library(folder: Path) -> bytes:
     return (folder / "kernels.so").read_bytes()
 
 
-NAMES = ("scale_add", "is_positive", "copy_bytes", "where")
+NAMES = (
+    "scale_add", "is_positive", "copy_bytes", "where", "count_positive", "keep_positive",
+    "start_loop", "twice",
+)  # fmt: skip
 KERNELS = tuple(Kernel(n, "kernels/source.cpp") for n in NAMES)
-SCALE_ADD, IS_POSITIVE, COPY, WHERE = range(4)
+SCALE_ADD, IS_POSITIVE, COPY, WHERE, COUNT, KEEP, START, TWICE = range(8)
 S = SymbolSpec("S", 1, 4096, 1, 64, (0, 1))
 BYTES: Any = ["*", 8, "S"]
 

@@ -43,12 +43,25 @@ struct gw_pool {
 
 typedef void (*gw_kernel)(void* const* p, const int64_t* s, const gw_pool* pool);
 
-enum { GW_LAUNCH_KERNEL = 0, GW_LAUNCH_BRANCH = 1, GW_LAUNCH_JUMP = 2 };
+// What a call back launch calls: the runtime, with the launch's number; not 0 ends the replay.
+typedef int32_t (*gw_call_back)(int64_t launch);
+
+enum {
+  GW_LAUNCH_KERNEL = 0,
+  GW_LAUNCH_BRANCH = 1,
+  GW_LAUNCH_JUMP = 2,
+  GW_LAUNCH_LOOP = 3,
+  GW_LAUNCH_NEXT = 4,
+  GW_LAUNCH_CALL_BACK = 5
+};
 
 // One step of a replayed program.
 //   GW_LAUNCH_KERNEL  call fn(p, s, pool)
 //   GW_LAUNCH_BRANCH  when the bool at p[0] is false, skip the next `jump` launches
 //   GW_LAUNCH_JUMP    skip the next `jump` launches; a negative jump goes back (to itself is -1)
+//   GW_LAUNCH_LOOP    skip the next `jump` launches unless int64 p[0] < int64 p[1] and the bool at p[2]
+//   GW_LAUNCH_NEXT    add 1 to the int64 at p[0], then as a jump
+//   GW_LAUNCH_CALL_BACK  call (gw_call_back)fn with the number of this launch; it may change p and s
 typedef struct gw_launch {
   int32_t kind;
   int32_t jump;
@@ -63,8 +76,8 @@ GW_EXPORT uint32_t gw_abi_version(void);
 GW_EXPORT gw_pool* gw_pool_create(int32_t threads);
 // Joins the workers. No call on the pool may be running.
 GW_EXPORT void gw_pool_destroy(gw_pool* pool);
-// Runs launches[0..n) in order. Returns 0, or 1 when a record has an unknown kind or a jump leaves
-// [0, n]; launches before the faulty one have run.
+// Runs launches[0..n) in order. Returns 0, 1 when a record has an unknown kind or a jump leaves
+// [0, n], 2 when a call back did not return 0; launches before that one have run.
 GW_EXPORT int32_t gw_replay(const gw_launch* launches, int64_t n, const gw_pool* pool);
 
 #ifdef __cplusplus

@@ -246,6 +246,20 @@ GW_EXPORT int32_t gw_replay(const gw_launch* launches, int64_t n, const gw_pool*
       case GW_LAUNCH_JUMP:
         i += 1 + l.jump;
         break;
+      case GW_LAUNCH_LOOP: {
+        const bool again = *static_cast<const int64_t*>(l.p[0]) < *static_cast<const int64_t*>(l.p[1]) &&
+                           *static_cast<const bool*>(l.p[2]);
+        i += 1 + (again ? 0 : l.jump);
+        break;
+      }
+      case GW_LAUNCH_NEXT:
+        ++*static_cast<int64_t*>(l.p[0]);
+        i += 1 + l.jump;
+        break;
+      case GW_LAUNCH_CALL_BACK:
+        if (reinterpret_cast<gw_call_back>(l.fn)(i) != 0) return 2;
+        ++i;
+        break;
       default:
         return 1;
     }

@@ -32,5 +32,7 @@ def _bodies(op: Op, emit_body: EmitBody) -> list[list[Step]]:
                 raise
             problems += error.problems
     if problems:
-        raise UnsupportedError(f"{len(problems)} ops in bodies of {op.name} have no kernel", problems)
+        raise UnsupportedError(
+            f"{len(problems)} ops in bodies of {op.name} have no kernel", problems
+        )
     return steps

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphwright.compiler.codegen.kernel import (
     EmittedBranch,
+    EmittedCheck,
     EmittedJump,
     EmittedLaunch,
     Packed,
@@ -25,7 +26,7 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
-from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.op import Constraint, Kind
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, plan_memory, standard_bindings
 from graphwright.errors import CompileError
@@ -95,6 +96,9 @@ class Assembly:
                 )  # fmt: skip
             elif isinstance(step, EmittedJump):
                 out.append(Launch("jump", jump=step.skip, ops=step.ops, origins=step.origins))
+            elif isinstance(step, EmittedCheck):
+                checks = tuple(map(_constraint_spec, step.constraints))
+                out.append(Launch("check", checks=checks, ops=step.ops, origins=step.origins))
             else:
                 scratch = 0
                 pointers: list[Pointer] = []
@@ -134,7 +138,7 @@ def assemble(graph: Graph, steps: Sequence[Step]) -> Assembly:
 def _touched(step: Step) -> storage.Step:
     if isinstance(step, EmittedBranch):
         return storage.Step(reads=(step.condition,))
-    if isinstance(step, EmittedJump):
+    if isinstance(step, EmittedJump | EmittedCheck):
         return storage.Step()
     values = {i: a for i, a in enumerate(step.arguments) if isinstance(a, Value)}
     return storage.Step(
@@ -290,7 +294,8 @@ def _shape(shape: Sequence[Dim]) -> tuple[object, ...]:
 
 def constraint_specs(graph: Graph) -> tuple[ConstraintSpec, ...]:
     """What a call must satisfy beyond the symbols' ranges."""
-    return tuple(
-        ConstraintSpec(dims.to_json(c.left), c.relation, dims.to_json(c.right), c.reason)
-        for c in graph.constraints
-    )
+    return tuple(map(_constraint_spec, graph.constraints))
+
+
+def _constraint_spec(c: Constraint) -> ConstraintSpec:
+    return ConstraintSpec(dims.to_json(c.left), c.relation, dims.to_json(c.right), c.reason)

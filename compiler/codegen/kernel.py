@@ -15,6 +15,7 @@ from typing import TypeAlias
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
+from graphwright.compiler.ir.op import Constraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +100,13 @@ class EmittedJump:
     origins: tuple[str, ...] = ()
 
 
-Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump
+@dataclass(frozen=True, slots=True)
+class EmittedCheck:
+    """Relations between dims that must hold where control flow gets here, or the call fails."""
+
+    constraints: tuple[Constraint, ...]
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump | EmittedCheck

@@ -31,6 +31,8 @@ def if_of_constant(op: Op, rw: Rewriter) -> bool | None:
         return None
     body = op.bodies[0 if condition else 1]
     values = inline(rw, body, op.operands[1:])
+    known = rw.graph.constraints
+    known += [c for c in body.constraints if c not in known]
     if any(v.type != r.type for v, r in zip(values, op.results, strict=True)):
         return rw.fail("the branch's result types are not those of the conditional")
     return rw.replace(*values)

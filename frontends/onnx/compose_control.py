@@ -11,6 +11,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.types import BOOL
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
+from graphwright.frontends.onnx.relations import relations_of
 from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope, Weight, sweep
 from graphwright.frontends.onnx.structure import check_graph_names, free_names
 from graphwright.frontends.onnx.symbols import identifier
@@ -87,6 +88,9 @@ def _as_op(
         raise Tainted
     for index, (a, b) in enumerate(zip(bodies[0].outputs, bodies[1].outputs, strict=False)):
         if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
+            assumed = _assume_equal(node, condition, branches)
+            if assumed is not None:
+                return assumed
             fixable = node.importer.is_of_sizes(condition)
             raise Refusal(
                 f"its branches yield {a.type} and {b.type} for output {index}, and which is taken "
@@ -97,6 +101,26 @@ def _as_op(
         "if", (condition, *captures.values()), {}, bodies=bodies, origins=(node.origin,)
     )
     return made.results
+
+
+def _assume_equal(
+    node: Node, condition: Value, branches: tuple[onnx.GraphProto, onnx.GraphProto]
+) -> Sequence[Value] | None:
+    """Of branches that differ in rank the one for which sizes are equal, when sizes decide.
+
+    Exporters write a squeeze of an axis that may have another extent than 1 this way.  Every call
+    that gets here must then take that branch, which is checked.
+    """
+    for index, outcome in enumerate((True, False)):
+        relations = relations_of(node.importer.contents, condition, outcome)
+        if not relations or any(r.comparison != "==" for r in relations):
+            continue
+        name = ("then_branch", "else_branch")[index]
+        reason = f"If {node.origin}: its branches differ in rank; only the {name} is compiled"
+        for r in relations:
+            node.require(r.left, r.comparison, r.right, reason)
+        return _inline(node, branches[index], name)
+    return None
 
 
 def _captures(node: Node, branches: Sequence[onnx.GraphProto]) -> dict[str, Value]:

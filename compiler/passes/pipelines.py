@@ -26,4 +26,4 @@ def default_pipeline(target: Target, opt: int) -> str:
     if opt == 1:
         return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{LOWER}"
     layout = "propagate-layout," if target.kind == "cpu" else ""
-    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{layout}{LOWER}"
+    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{layout}{LOWER},order"

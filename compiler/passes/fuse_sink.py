@@ -1,6 +1,7 @@
 """Moves pointwise ops above the views that part them from a contraction or reduction.
 
-    reshape(conv(x)) + b  ->  reshape(conv(x) + reshape'(b))
+    reshape(conv(x)) + b         ->  reshape(conv(x) + reshape'(b))
+    x - reshape(reduce_max(x))   ->  x - reduce_max(x) {keepdims}
 
 Reshapes and transposes that move no byte would otherwise keep an epilogue out of its region, since
 a region ends with movement.  The other operands are seen through the inverse of the views, which is
@@ -11,19 +12,30 @@ from __future__ import annotations
 
 from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Effect, Kind
 from graphwright.compiler.passes.fuse_region import INVERTIBLE, is_single_constant
+from graphwright.compiler.passes.layout_orders import complete, core, kept_axes, with_order
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import reshape_groups, view_of
+
+# How many users of a reduction are asked whether they put its axes back.
+LOOK_AHEAD = 32
 
 
 def sink_views(rw: Rewriter) -> None:
     """Applies the rewriting to every pointwise op that can join a root through views."""
+    for op in rw.graph.ops:
+        if op.kind is Kind.REDUCTION and not op.attributes.get("keepdims", True):
+            _keep_axes(rw, op)
     near: set[Value] = set()  # results of roots and of pointwise ops on them
     for op in rw.graph.ops:
         if op.kind in (Kind.CONTRACTION, Kind.REDUCTION):
             near.update(op.results)
+            continue
+        if op.name == "reshape":
+            _cancel(rw, op, near)
             continue
         if op.kind is not Kind.POINTWISE or op.definition.effect is not Effect.PURE:
             continue
@@ -38,6 +50,45 @@ def sink_views(rw: Rewriter) -> None:
                 if moved is not None:
                     near.add(moved)
                     break
+
+
+def _keep_axes(rw: Rewriter, op: Op) -> None:
+    """Keeps the reduced axes, with a view that drops them, where users put them back later."""
+    operand, result = op.operands[0].type, op.results[0].type
+    kept = kept_axes(op)
+    if kept is None:
+        return
+    shape = tuple(d if a in kept else 1 for a, d in enumerate(operand.shape))
+    pending, seen = [op.results[0]], 0
+    while pending and seen < LOOK_AHEAD:
+        for user in pending.pop().users:
+            seen += 1
+            if user.name == "reshape" and user.result.type.shape == shape:
+                break
+            if user.kind is Kind.POINTWISE and user.result.type.shape == result.shape:
+                pending.append(user.result)
+        else:
+            continue
+        break
+    else:
+        return
+    with rw.step("keep-axes", op):
+        whole = rw.create(op.name, op.operands, dict(op.attributes) | {"keepdims": True}).result
+        lying = tuple(kept[a] for a in core(order_of(result.layout, result.rank), result.shape))
+        whole.type = with_order(whole.type, complete(lying, shape, ()))
+        value = rw.create("reshape", [whole], {"shape": result.shape}).result
+        value.type = result
+        rw.replace(value)
+
+
+def _cancel(rw: Rewriter, op: Op, near: set[Value]) -> None:
+    """A reshape back to what the reshapes above it started from is nothing."""
+    chain = _views_above(op.result, near)
+    if len(chain) > 1 and all(view.name == "reshape" for view in chain):
+        source = chain[-1].operands[0]
+        if source.type == op.result.type:
+            with rw.step("cancel-reshapes", op):
+                rw.replace(source)
 
 
 def _views_above(value: Value, near: set[Value]) -> list[Op]:

@@ -16,6 +16,19 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr, Symbol
 
 
+class Variable(Symbol):
+    """A name that a kernel declares: a loop variable, a quotient, a stride.
+
+    Its text differs from that of any model symbol, whatever users call those, so that expressions
+    over both stay canonical; kernels print it as it is, and model symbols with a prefix.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """How a derived variable is computed: dividend / divisor or dividend % divisor, both >= 0.
@@ -64,7 +77,7 @@ class Domain:
             n += 1
             unique = f"{name}_{n}"
         self._taken.add(unique)
-        variable = Symbol(unique, 0, max(dims.bounds(extent)[1] - 1, 0))
+        variable = Variable(unique, 0, max(dims.bounds(extent)[1] - 1, 0))
         self.extents[variable] = extent
         return variable
 

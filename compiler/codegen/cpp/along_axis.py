@@ -23,7 +23,7 @@ class Lines:
         self.op, self.axis = op, axis
         type = op.operands[0].type
         self.domain = Domain()
-        self.domain.reserve([*(s.replace(".", "_") for s in op.graph.symbols), "begin", "end"])
+        self.domain.reserve(["begin", "end"])
         self.coordinates: list[Dim] = []
         for i, extent in enumerate(type.shape):
             if i == axis or extent == 1:

@@ -17,7 +17,7 @@ from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
 from graphwright.compiler.codegen.cpp.types import stored
-from graphwright.compiler.codegen.expressions import Domain, split_linear
+from graphwright.compiler.codegen.expressions import Domain, Variable, split_linear
 from graphwright.compiler.codegen.lower import (
     Coordinates,
     Lowering,
@@ -67,7 +67,7 @@ class EpilogueLowering(Lowering):
             if stride is None or stride in (0, 1) or self.domain.variables_of(stride):
                 continue
             name = self.operands.builder.scalar(f"{pointer}_{variable.name}", stride)
-            offset = rest + dims.multiply(dims.of(variable), dims.of(Symbol(name)))
+            offset = rest + dims.multiply(dims.of(variable), dims.of(Variable(name)))
         return offset
 
 
@@ -88,7 +88,7 @@ def build_epilogue(
     """
     busy = set(operands.pointers)
     domain = Domain()
-    domain.reserve([*(s.replace(".", "_") for s in body.symbols), "rows", "cols", "tile", "acc"])
+    domain.reserve(["rows", "cols", "tile", "acc"])
     batch: Dim = domain.loop("batch", tiling.batch) if tiling.batch != 1 else 0
     row, column = domain.loop("row", tiling.rows), domain.loop("col", tiling.columns)
     coordinates = tiling.coordinates(domain, batch, row, column)
@@ -119,7 +119,7 @@ def build_epilogue(
     fields = [p for p in builder.parameters if p.name in used]
     mentioned = {symbol_name(s) for s in model_symbols([part])}
     scalars = [s for s in builder.scalars if s in mentioned]
-    names = Names([*body.symbols, *builder.scalars])
+    names = Names(builder.scalars)
     builder.functions.append(_functor(part, operands, fields, scalars, results, names))
     return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
 
@@ -225,7 +225,7 @@ def _resolved(builder: KernelBuilder, offset: Dim) -> Dim:
     """The offset with the kernel's scalars replaced by what is passed."""
     if not isinstance(offset, Expr):
         return offset
-    values = {Symbol(name): value for name, value in builder.scalars.items()}
+    values: dict[Symbol, Dim] = {Variable(name): value for name, value in builder.scalars.items()}
     return dims.substitute(offset, values)
 
 

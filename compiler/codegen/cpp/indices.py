@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 
+from graphwright.compiler.codegen.expressions import Variable
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol
 
@@ -34,8 +36,15 @@ def operand_text(dim: Dim, names: Mapping[Symbol, str] | None = None) -> str:
 
 
 def symbol_name(symbol: Symbol) -> str:
-    """The C++ name of a model symbol."""
-    return symbol.name.replace(".", "_")
+    """The C++ name of a symbol: a kernel's own variable as it is, a model symbol with a prefix.
+
+    Users name their symbols as they like: `int`, `row`, `pool`, `a.b` beside `a_b`.
+    """
+    if isinstance(symbol, Variable):
+        return symbol.name
+    if "." not in symbol.name:
+        return f"dim_{symbol.name}"
+    return f"dim_{symbol.name.replace('.', '_')}_{zlib.crc32(symbol.name.encode()):08x}"
 
 
 def _atom(atom: dims.Atom, names: Mapping[Symbol, str]) -> str:

@@ -10,6 +10,7 @@ from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
 from graphwright.compiler.codegen.cpp.nest import Part, needed_definitions, shared_loops
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, cpp_template
 from graphwright.compiler.codegen.cpp.types import stored
+from graphwright.compiler.codegen.expressions import Variable
 from graphwright.compiler.codegen.scalar import Apply, Load, index_dims
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Symbol
@@ -161,7 +162,7 @@ def emit_nest(
     inner = dims.product(parts[0].extent(v) for v in parts[0].loops[depth:])
     cost = dims.multiply(inner, max(element_cost(p) for p in parts))
     if depth == len(parts[0].loops) == 1:
-        count = dims.of(Symbol(builder.scalar(f"n{suffix}", count)))
+        count = dims.of(Variable(builder.scalar(f"n{suffix}", count)))
     head = [*nest_head(nest)]
     if depth == 1:
         variable = loops[0].name

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from graphwright.compiler.codegen.expressions import (
     Definition,
     Domain,
+    Variable,
     exact_quotient,
     split_linear,
 )
@@ -75,9 +76,7 @@ class Part:
 Body = Callable[[Lowering, Coordinates], Sequence[Store]]
 
 
-def build_parts(
-    shape: Shape, order: Sequence[int], body: Body, *, reserved: Sequence[str] = ()
-) -> list[Part]:
+def build_parts(shape: Shape, order: Sequence[int], body: Body) -> list[Part]:
     """The boxes of a nest over `shape`, loops in physical `order`, simplified as the module says."""
     pending = [tuple(Axis(0, (extent,)) for extent in shape)]
     finished: list[Part] = []
@@ -85,7 +84,7 @@ def build_parts(
         axes = pending.pop(0)
         if any(a.extent == 0 for a in axes):
             continue
-        part, owners = _lower(axes, order, body, reserved)
+        part, owners = _lower(axes, order, body)
         split = _split(part, axes, owners, len(pending) + len(finished) + 1)
         if split is None:
             finished.append(part)
@@ -96,10 +95,9 @@ def build_parts(
 
 
 def _lower(
-    axes: Sequence[Axis], order: Sequence[int], body: Body, reserved: Sequence[str]
+    axes: Sequence[Axis], order: Sequence[int], body: Body
 ) -> tuple[Part, dict[Symbol, tuple[int, int]]]:
     domain = Domain()
-    domain.reserve(reserved)
     coordinates: list[Dim] = [a.start for a in axes]
     owners: dict[Symbol, tuple[int, int]] = {}
     for axis in order:
@@ -255,7 +253,7 @@ def _collapse(part: Part, at: int) -> None:
     outer, inner = part.loops[at], part.loops[at + 1]
     extent = dims.multiply(part.extent(outer), part.extent(inner))
     name = outer.name + inner.name.lstrip("ikr")  # i0 and i1 become i01
-    merged = Symbol(name, 0, max(dims.bounds(extent)[1] - 1, 0))
+    merged = Variable(name, 0, max(dims.bounds(extent)[1] - 1, 0))
     part.domain.extents[merged] = extent
     change: dict[Symbol, Dim] = {outer: 0, inner: dims.of(merged)}
     part.replaced = {v: dims.substitute(d, change) for v, d in part.replaced.items()} | change

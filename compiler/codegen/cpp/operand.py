@@ -108,7 +108,7 @@ class Operands:
         def store(low: Lowering, at: Coordinates) -> list[Store]:
             return [Store(0, offset_of(kept, at, low.domain), low.at(value, at))]
 
-        parts = build_parts(shape, order, store, reserved=list(self.body.symbols))
+        parts = build_parts(shape, order, store)
         for part in parts:
             for node in part.nodes:
                 if isinstance(node, Load):

@@ -61,8 +61,7 @@ def output_parts(body: Graph, indices: Sequence[int]) -> list[Part]:
             for i in indices
         ]
 
-    reserved = [s.replace(".", "_") for s in body.symbols]
-    return build_parts(first.shape, type_order(first), stores, reserved=reserved)
+    return build_parts(first.shape, type_order(first), stores)
 
 
 def used_inputs(parts: Sequence[Part], body: Graph) -> list[int]:

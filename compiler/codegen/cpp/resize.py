@@ -59,8 +59,7 @@ def emit_resize(op: Op) -> list[EmittedLaunch]:
                 node = _call(low, op, "where", node.dtype, is_outside, value, node)
         return [Store(0, offset_of(result.type, at, low.domain), node)]
 
-    reserved = [s.replace(".", "_") for s in body.symbols]
-    parts = build_parts(result.type.shape, type_order(result.type), stores, reserved=reserved)
+    parts = build_parts(result.type.shape, type_order(result.type), stores)
     emit_nest(builder, parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     return [builder.launch(None, operands)]
 

@@ -57,7 +57,7 @@ class Row:
         self.op, self.body, self.root = op, body, root
         self.source: Value = root.operands[0]
         self.domain = Domain()
-        self.domain.reserve([*(s.replace(".", "_") for s in body.symbols), "l", "begin", "end"])
+        self.domain.reserve(["l", "begin", "end"])
         self.kept: list[Symbol] = []
         self.reduced: list[Symbol] = []
         self.passes: list[Pass] = []

@@ -37,12 +37,11 @@ def emit_scatter(op: Op) -> list[EmittedLaunch]:
     out = builder.tensor("out0", result, written=True)
     builder.in_place.append((out, pointers[x]))
     builder.unrestrict([out, pointers[x]])
-    reserved = [s.replace(".", "_") for s in body.symbols]
 
     def copied(low: Lowering, at: Coordinates) -> list[Store]:
         return [Store(0, offset_of(result.type, at, low.domain), low.at(x, at))]
 
-    copy = build_parts(x.type.shape, type_order(result.type), copied, reserved=reserved)
+    copy = build_parts(x.type.shape, type_order(result.type), copied)
     emit_nest(
         builder, copy, pointers, [(out, result.type.dtype)], Names(body.symbols), suffix="_copy"
     )
@@ -55,7 +54,7 @@ def emit_scatter(op: Op) -> list[EmittedLaunch]:
         node: Node = low.at(updates, at)
         return [Store(0, offset_of(result.type, where, low.domain), node)]
 
-    parts = build_parts(updates.type.shape, range(updates.type.rank), scattered, reserved=reserved)
+    parts = build_parts(updates.type.shape, range(updates.type.rank), scattered)
     builder.symbols(model_symbols(parts))
     nest = _Updates(parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     nest.reduction = op.attribute("reduction")

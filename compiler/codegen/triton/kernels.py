@@ -15,7 +15,7 @@ from graphwright.compiler.codegen.triton.build import TritonKernel
 from graphwright.compiler.codegen.triton.printing import POINTERS, Printer
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape
-from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.printer import print_graph
 
 HEADER = '''"""{summary}
@@ -56,7 +56,6 @@ class Region:
         # A body input may be an output too; stores use the output's own name.
         self.out_pointers = [f"p_out{i}" for i in range(len(self.outputs))]
         self.domain = Domain()
-        self.domain.reserve(s for s in _symbol_names(self.body))
 
     def printer(self) -> Printer:
         return Printer(self.domain, self.pointers)
@@ -109,12 +108,6 @@ class Region:
             origins=self.op.origins,
             grid=grid,
         )
-
-
-def _symbol_names(body: Graph) -> list[str]:
-    shapes = [v.type.shape for v in body.inputs]
-    shapes += [r.type.shape for op in body.ops for r in op.results]
-    return [s.name for s in dims.symbols_of([d for shape in shapes for d in shape])]
 
 
 def _indented(text: str) -> str:

@@ -133,7 +133,9 @@ class Printer:
         if definition is None:
             if symbol in self.domain.extents:
                 raise AssertionError(f"loop variable {symbol} is not bound")
-            return self.scalars.setdefault(symbol, symbol.name.replace(".", "_"))
+            return self.scalars.setdefault(
+                symbol, f"dim{len(self.scalars)}_{symbol.name.replace('.', '_')}"
+            )
         if definition.operator == "data":
             node = definition.node
             assert isinstance(node, Wrapped)

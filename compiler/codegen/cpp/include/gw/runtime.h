@@ -257,7 +257,7 @@ GW_EXPORT int32_t gw_replay(const gw_launch* launches, int64_t n, const gw_pool*
         i += 1 + l.jump;
         break;
       case GW_LAUNCH_CALL_BACK:
-        if (reinterpret_cast<gw_call_back>(l.fn)(i) != 0) return 2;
+        if (reinterpret_cast<gw_call_back>(reinterpret_cast<void*>(l.fn))(i) != 0) return 2;
         ++i;
         break;
       default:

@@ -16,6 +16,7 @@ from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.types import BOOL, F64, I64, DType
 
+MAX_UNROLLED = 16  # elements of a reduction that is written out
 MAX_WINDOW = 64  # kernel positions that a pooling window may have when it is written out
 
 
@@ -184,6 +185,51 @@ def _inside_padding(op: Op, place: Coordinates) -> list[tuple[Dim, Dim]]:
     return out
 
 
+def unrolled_length(op: Op) -> int | None:
+    """How many elements each result of a reduce op combines, when that is known and few."""
+    shape = op.operands[0].type.shape
+    extents = [shape[a] for a in op.attribute("axes")]
+    if not all(isinstance(e, int) for e in extents):
+        return None
+    count = 1
+    for e in extents:
+        count *= dims.evaluate(e, {})
+    return count if 1 <= count <= MAX_UNROLLED else None
+
+
+def _reduce(low: Lowering, op: Op, at: Coordinates) -> Node:
+    """A reduction of a few elements, written out in order."""
+    axes: Sequence[int] = op.attribute("axes")
+    (x,) = op.operands
+    if unrolled_length(op) is None:
+        raise problem(op, "a reduction inside a pointwise region")
+    place: list[Dim] = []
+    rest = iter(at)
+    for axis in range(x.type.rank):
+        if axis not in axes:
+            place.append(next(rest))
+        else:
+            place.append(0)
+            if op.attribute("keepdims"):
+                next(rest)
+    total: Node | None = None
+    combine: str = getattr(op.definition, "combine")  # noqa: B009
+    extents = [range(dims.evaluate(x.type.shape[a], {})) for a in axes]
+    count = 0
+    for position in itertools.product(*extents):
+        here = list(place)
+        for axis, p in zip(axes, position, strict=True):
+            here[axis] = p
+        node = low.at(x, tuple(here))
+        total = node if total is None else _call(low, op, combine, total, node)
+        count += 1
+    assert total is not None
+    if op.name == "reduce_mean":
+        number = low.node(Number(float(count) if total.dtype.is_float else count, total.dtype))
+        return _call(low, op, "div", total, number)
+    return total
+
+
 RULES: Mapping[str, Rule] = {
     "trilu": _trilu,
     "one_hot": _one_hot,
@@ -193,4 +239,5 @@ RULES: Mapping[str, Rule] = {
     "batch_norm": _batch_norm,
     "max_pool": _max_pool,
     "average_pool": _average_pool,
+    **{f"reduce_{n}": _reduce for n in ("sum", "mean", "max", "min", "prod", "and", "or")},
 }

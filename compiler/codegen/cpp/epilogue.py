@@ -7,8 +7,10 @@ differ only in sizes share one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import symbol_name
@@ -96,12 +98,33 @@ def build_epilogue(
 
     def given(value: Value, at: Coordinates) -> Node | None:
         if value is not target:
-            return None
+            return _constant(value)
         total: Node = low.node(Given("sum", F32))
         if bias is not None:
             add = body.registry["add"]
             total = low.apply(add, total, low.at(bias, (at[bias_axis],)))
         return total
+
+    constants: dict[str, str] = {}
+
+    def _constant(value: Value) -> Node | None:
+        """A number of the body as a scalar of the kernel, so that layers share it."""
+        op = value.op
+        if op is None or op.name != "constant" or value.type.dtype is not F32:
+            return None
+        literal = op.attribute("value")
+        if not (literal.is_splat or literal.elements == 1):
+            return None
+        number = float(np.float32(literal.array().reshape(-1)[0]))
+        if number in (0.0, 1.0):
+            return None
+        bits = int(np.float32(number).view(np.uint32))
+        name = f"number{len(constants)}"
+        for known, scalar in constants.items():
+            if builder.scalars[scalar] == bits:
+                name = known
+        constants[name] = builder.scalar(f"{name}_bits", bits)
+        return low.node(Given(name, F32))
 
     low = EpilogueLowering(domain, operands, given)
     outputs: list[str] = []
@@ -118,9 +141,10 @@ def build_epilogue(
     used = {"batch", *_pointers_of(part, operands), *outputs}
     fields = [p for p in builder.parameters if p.name in used]
     mentioned = {symbol_name(s) for s in model_symbols([part])}
+    mentioned.update(constants.values())
     scalars = [s for s in builder.scalars if s in mentioned]
     names = Names(builder.scalars)
-    builder.functions.append(_functor(part, operands, fields, scalars, results, names))
+    builder.functions.append(_functor(part, operands, fields, scalars, results, names, constants))
     return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
 
 
@@ -236,10 +260,12 @@ def _functor(
     scalars: Sequence[str],
     results: Sequence[Value],
     names: Names,
+    constants: Mapping[str, str],
 ) -> str:
     from graphwright.compiler.codegen.cpp.function import Parameter
 
-    writer = ScalarWriter(part, operands.pointers, names)
+    given = {name: (name, -1) for name in constants}
+    writer = ScalarWriter(part, operands.pointers, names, given=given)
     *outer, first, _ = part.loops
     rows_first = first.name == "row"
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]
@@ -255,6 +281,10 @@ def _functor(
         "  GW_INLINE void operator()(const float* GW_RESTRICT tile, int64_t ld, int64_t batch,",
         "                            int64_t row0, int64_t rows, int64_t col0, int64_t cols) const {",
         *([] if outer else ["    (void)batch;"]),
+        *(
+            f"    const float {name} = gw::bits_float(static_cast<uint32_t>({scalar}));"
+            for name, scalar in constants.items()
+        ),
         *(f"    {x}" for x in [*levels[0], *batched]),
     ]
     row_loop = ["for (int64_t r = 0; r < rows; ++r) {", "  const int64_t row = row0 + r;"]

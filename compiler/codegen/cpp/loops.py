@@ -109,7 +109,9 @@ def element_cost(part: Part) -> int:
         if isinstance(node, Load):
             cost += node.source.type.dtype.bytes
         elif isinstance(node, Apply):
-            cost += 8 if "gw::" in cpp_template(node) else 1
+            # A function that takes floats only is an elementary one, or costs about as much.
+            function = "gw::" in cpp_template(node)
+            cost += 8 if function and getattr(node.definition, "accepts", "") == "float" else 1
     return cost
 
 

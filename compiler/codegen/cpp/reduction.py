@@ -6,7 +6,7 @@ different rows, a tile of rows goes side by side through the reduced loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp.epilogue import (
     after,
@@ -16,14 +16,17 @@ from graphwright.compiler.codegen.cpp.epilogue import (
 )
 from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region
 from graphwright.compiler.codegen.cpp.loops import emit_parallel, model_symbols
-from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together
-from graphwright.compiler.codegen.cpp.pointwise import stem_of
-from graphwright.compiler.codegen.cpp.reduction_programs import program_of
+from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together, needed_definitions
+from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise, stem_of
+from graphwright.compiler.codegen.cpp.reduction_programs import Program, program_of
 from graphwright.compiler.codegen.cpp.row import Row
 from graphwright.compiler.codegen.cpp.row_text import RowWriter
+from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, offset_of, problem
+from graphwright.compiler.codegen.lower_opaque import unrolled_length
 from graphwright.compiler.codegen.scalar import Given, Load, Node
+from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Kind
@@ -31,7 +34,11 @@ from graphwright.compiler.ir.op import Kind
 
 def emit_reduction(op: Op) -> list[EmittedLaunch]:
     """A region with one reduction op, or a lone one, as one launch."""
-    return [reduction_launch(op, *as_region(op))]
+    body, operands = as_region(op)
+    roots = [o for o in body.ops if o.kind is Kind.REDUCTION]
+    if len(roots) == 1 and roots[0].name.startswith("reduce_") and unrolled_length(roots[0]):
+        return emit_pointwise(op)  # rows side by side, their few elements written out
+    return [reduction_launch(op, body, operands)]
 
 
 def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedLaunch:
@@ -43,16 +50,15 @@ def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedL
     program = program_of(root.name)
     if program is None:
         raise problem(root, "there is no C++ program for this reduction")
-    result: list[Node] = []
-
-    def given(value: Value, at: Coordinates) -> Node | None:
-        return result[0] if value is root.results[0] else None
-
-    row = Row(op, body, root, given)
-    finish = program(row)
-    result.append(finish())
+    splits: dict[str, Dim] = {}
+    while True:
+        row, parts = _lower(op, body, root, program, splits)
+        found = _split(row, parts, splits)
+        if not found:
+            break
+        splits |= found
+    _collapse(row, parts)
     builder = KernelBuilder(op, stem_of(body))
-    parts = _parts(row, root)
     loads = {n.source for p in parts.all for n in p.nodes if isinstance(n, Load)}
     pointers: dict[Value, str] = {}
     for i, value in enumerate(body.inputs):
@@ -65,6 +71,33 @@ def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedL
     writer = RowWriter(row, parts, pointers, outputs)
     emit_parallel(builder, "row", writer.items, writer.item_extents, writer.lines(), writer.cost)
     return builder.launch(body, operands)
+
+
+def _lower(
+    op: Op, body: Graph, root: Op, program: Program, splits: Mapping[str, Dim]
+) -> tuple[Row, RowParts]:
+    result: list[Node] = []
+
+    def given(value: Value, at: Coordinates) -> Node | None:
+        return result[0] if value is root.results[0] else None
+
+    row = Row(op, body, root, given, splits)
+    finish = program(row)
+    result.append(finish())
+    return row, _parts(row, root)
+
+
+def _split(row: Row, parts: RowParts, splits: Mapping[str, Dim]) -> dict[str, Dim]:
+    """A loop variable whose quotient the code asks for, with the divisor, if it divides evenly."""
+    for part in parts.all:
+        for definition in needed_definitions(part).values():
+            for v in row.domain.loops:
+                if definition.dividend != dims.of(v) or v.name in splits:
+                    continue
+                outer = exact_quotient(row.domain.extents[v], definition.divisor)
+                if outer is not None and outer != 1:
+                    return {v.name: definition.divisor}
+    return {}
 
 
 class RowParts:
@@ -100,7 +133,6 @@ def _parts(row: Row, root: Op) -> RowParts:
         parts.elements = Part(row.domain, list(both), tuple(elements))
     if kept:
         parts.kept = Part(row.domain, list(row.kept), tuple(kept))
-    _collapse(row, parts)
     return parts
 
 

@@ -15,8 +15,6 @@ from graphwright.compiler.codegen.scalar import Load, Node, compute_dtype
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, DType
 
-TILE = 64  # rows side by side in a reduction by columns
-
 Program = Callable[[Row], Callable[[], Node]]
 
 
@@ -68,7 +66,7 @@ def arg_extreme(row: Row) -> Callable[[], Node]:
 
 def _keep_operand(row: Row) -> bool:
     """Whether the first pass should keep the operand: it is calculated, and a row fits."""
-    return not isinstance(row.x(), Load) and row.can_buffer(TILE)
+    return not isinstance(row.x(), Load) and row.can_buffer()
 
 
 def softmax(row: Row) -> Callable[[], Node]:
@@ -87,7 +85,7 @@ def softmax(row: Row) -> Callable[[], Node]:
             "log_total", "add", 0.0, power, finish=lambda total: row.apply("log", total)
         )
         return lambda: row.apply("sub", row.apply("sub", row.x(), top), log_total)
-    keep = row.can_buffer(TILE)
+    keep = row.can_buffer()
     scale = row.reduce(
         "scale", "add", 0.0, power, finish=lambda t: row.apply("reciprocal", t),
         keep=power if keep else None,

@@ -6,12 +6,12 @@ element of the row; `program` functions (reduction_programs.py) say what passes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphwright.compiler.codegen.expressions import Domain, split_linear
-from graphwright.compiler.codegen.lower import Coordinates, Lowering
+from graphwright.compiler.codegen.expressions import Domain, exact_quotient, split_linear
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of
 from graphwright.compiler.codegen.scalar import (
     Apply,
     Given,
@@ -20,6 +20,8 @@ from graphwright.compiler.codegen.scalar import (
     Node,
     Number,
     compute_dtype,
+    data_nodes,
+    index_dims,
     walk,
 )
 from graphwright.compiler.ir import dims
@@ -28,7 +30,8 @@ from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import OpDef
 from graphwright.compiler.ir.types import I64, DType
 
-BUFFER_ELEMENTS = 8192  # of a row (or tile of rows) that a thread keeps on its stack
+BUFFER_ELEMENTS = 16384  # of a row (or tile of rows) that a thread keeps on its stack
+TILES = (64, 32, 16)  # how many rows go side by side in a reduction by columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,16 @@ class Pass:
 class Row:
     """The domain of a reduction region, its lowering, and the passes that its root needs."""
 
-    def __init__(self, op: Op, body: Graph, root: Op, given: Callable[..., Node | None]) -> None:
-        self.op, self.body, self.root = op, body, root
+    def __init__(
+        self,
+        op: Op,
+        body: Graph,
+        root: Op,
+        given: Callable[..., Node | None],
+        splits: Mapping[str, Dim],
+    ) -> None:
+        """`splits`: loop variables, by name, that are made of two: a quotient and a remainder."""
+        self.op, self.body, self.root, self.splits = op, body, root, splits
         self.source: Value = root.operands[0]
         self.domain = Domain()
         self.domain.reserve(["l", "begin", "end"])
@@ -62,6 +73,7 @@ class Row:
         self.reduced: list[Symbol] = []
         self.passes: list[Pass] = []
         self.by_column = False
+        self.tile = TILES[0]
         self.buffered = False
         self.lowering = Lowering(self.domain, given=given)
         self.coordinates: Coordinates = ()
@@ -98,25 +110,51 @@ class Row:
     def _loop(self, name: str, extent: Dim, into: list[Symbol]) -> Dim:
         if extent == 1:
             return 0
+        inner = self.splits.get(name, 1)
+        if inner != 1:
+            outer = exact_quotient(extent, inner)
+            assert outer is not None
+            quotient = self._loop(f"{name}a", outer, into)
+            return dims.multiply(quotient, inner) + self._loop(f"{name}b", inner, into)
         variable = self.domain.loop(name, extent)
         into.append(self.domain.loops[-1])
         return variable
 
     def _is_by_column(self) -> bool:
-        """Whether neighbours in memory belong to different rows, so that rows go side by side."""
+        """Whether neighbours in memory belong to different rows, so that rows go side by side.
+
+        The kept variable that they differ in becomes the last one.
+        """
         if not self.kept:
             return False
-        loads = [n for n in self._nodes(self.x()) if isinstance(n, Load)]
+        nodes = walk((self.x(),), self.domain)
+        offsets = [n.offset for n in nodes if isinstance(n, Load)]
+        for value in self.body.outputs:
+            if value.type.shape == self.source.type.shape:
+                offsets.append(offset_of(value.type, self.coordinates, self.domain))
 
-        def contiguous(variables: Sequence[Symbol]) -> int:
-            return sum(
-                1 for load in loads for v in variables if split_linear(load.offset, v)[0] == 1
-            )
+        def scattered(v: Symbol) -> int:
+            """Accesses whose neighbours along v are neither adjacent nor the same."""
+            count = sum(not self._is_smooth(o, v) for o in offsets)
+            extent = self.domain.extents[v]
+            return count + (isinstance(extent, int) and extent < TILES[-1])
 
-        return contiguous(self.kept[-1:]) > contiguous(self.reduced)
+        best = min(reversed(self.kept), key=scattered)
+        if scattered(best) >= scattered(self.reduced[-1]):
+            return False
+        self.kept = [*(v for v in self.kept if v != best), best]
+        return True
 
-    def _nodes(self, node: Node) -> list[Node]:
-        return list(walk((node,), self.domain))
+    def _is_smooth(self, offset: Dim, v: Symbol) -> bool:
+        scale, _ = split_linear(offset, v)
+        if scale not in (0, 1):
+            return False
+        known = self.domain.definitions
+        derived = [known[u] for u in self.domain.variables_of(offset) if u in known]
+        if any(v in dims.symbols_of(d.dividend) for d in derived):
+            return False
+        below = walk(tuple(data_nodes(offset, self.domain)), self.domain)
+        return not any(v in dims.symbols_of(d) for node in below for d in index_dims(node))
 
     @property
     def length(self) -> Dim:
@@ -132,10 +170,18 @@ class Row:
             return self.lowering.node(Given("kept", dtype))
         return self.lowering.at(self.source, self.coordinates)
 
-    def can_buffer(self, tile: int) -> bool:
-        """Whether the elements of a row (or of `tile` rows side by side) fit on the stack."""
-        highest = dims.bounds(self.length)[1] * (tile if self.by_column else 1)
-        return highest <= BUFFER_ELEMENTS
+    def can_buffer(self) -> bool:
+        """Whether the elements of a row, or of a tile of rows side by side, fit on the stack.
+
+        Makes tiles smaller when that helps.
+        """
+        length = dims.bounds(self.length)[1]
+        if not self.by_column:
+            return length <= BUFFER_ELEMENTS
+        fitting = [t for t in TILES if t <= self.tile and length * t <= BUFFER_ELEMENTS]
+        if fitting:
+            self.tile = fitting[0]
+        return bool(fitting)
 
     def reduce(
         self,

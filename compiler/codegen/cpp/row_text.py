@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
 from graphwright.compiler.codegen.cpp.loops import element_cost, typical
 from graphwright.compiler.codegen.cpp.nest import Part
-from graphwright.compiler.codegen.cpp.row import Pass, Row
+from graphwright.compiler.codegen.cpp.row import TILES, Pass, Row
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, spell
 from graphwright.compiler.codegen.cpp.types import scalar_type, stored
 from graphwright.compiler.ir import dims
@@ -74,13 +74,14 @@ class RowWriter:
 
     def _tile(self) -> int:
         extent = self.extent(self.row.kept[-1])
+        most = self.row.tile
         if isinstance(extent, int):
-            for tile in (64, 32, 16):
-                if extent % tile == 0:
+            for tile in TILES:
+                if tile <= most and extent % tile == 0:
                     return tile
-            if extent < 64:
+            if extent < most:
                 return extent
-        return 64
+        return most
 
     def _lane_count(self) -> int:
         length = typical(self.extent(self.row.reduced[-1]))

@@ -33,22 +33,26 @@ def conv(node: Node) -> Value:
 def convolve(node: Node, operands: Sequence[Value]) -> Value:
     """conv of x, w and perhaps a bias, with the node's window and groups."""
     x, w, *bias = operands
+    x, attributes = read_convolution(node, x, w, None)
+    return node.emit("conv", x, w, *bias, **attributes)
+
+
+def read_convolution(
+    node: Node, x: Value, w: Value, fill: Value | None
+) -> tuple[Value, dict[str, Any]]:
+    """x and the attributes of a convolution; x is padded with `fill` where pads are symbolic."""
     if w.type.rank != x.type.rank or x.type.rank < 3:
         raise Refusal(f"its input is {x.type} and its weight {w.type}; want one rank, 3 or more")
     window = read_window(node, x.type.shape[2:], static_kernel(node, w))
     if not window.has_static_pads:
-        x, window = pad_explicitly(node, x, window, None)
-    return node.emit(
-        "conv",
-        x,
-        w,
-        *bias,
-        strides=window.strides,
-        low=window.low,
-        high=window.high,
-        dilations=window.dilations,
-        groups=node.attr("group", 1),
-    )
+        x, window = pad_explicitly(node, x, window, fill)
+    return x, {
+        "strides": window.strides,
+        "low": window.low,
+        "high": window.high,
+        "dilations": window.dilations,
+        "groups": node.attr("group", 1),
+    }
 
 
 def conv_transpose(node: Node) -> Value:

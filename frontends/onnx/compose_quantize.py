@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import F32, I32, U8, DType
-from graphwright.frontends.onnx.compose_nn import convolve
+from graphwright.compiler.ir.types import F32, U8
+from graphwright.frontends.onnx.compose_nn import read_convolution
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -77,70 +77,122 @@ def dequantize_linear(node: Node) -> Value:
     return node.emit("dequantize", x, scale, zero, dtype=dtype)
 
 
-def _widened(node: Node, x: Value, zero: Value | None, axis_from_end: int = 0) -> Value:
-    """x - zero point as 32-bit integers; a vector zero point belongs to the given axis of x."""
-    wide = node.cast(x, I32)
+def zero_of(node: Node, x: Value, zero: Value | None, axis_from_end: int) -> Value:
+    """The zero point of a matrix operand: a scalar, or [.., 1, ..] along the axis it belongs to.
+
+    A vector holds one for each row of a left operand (`axis_from_end` 2) or column of a right one (1).
+    """
     if zero is None:
-        return wide
-    zero = node.cast(zero, I32)
+        return node.scalar(0, x.type.dtype)
     if zero.type.rank == 1 and zero.type.shape == (1,):
-        zero = node.reshape(zero, ())
-    if zero.type.rank == 1 and axis_from_end > 1:
-        zero = node.reshape(zero, (*zero.type.shape, *[1] * (axis_from_end - 1)))
-    return node.emit("sub", wide, zero)
+        return node.reshape(zero, ())
+    if zero.type.rank == 1:
+        shape = (1,) * (x.type.rank - axis_from_end) + zero.type.shape
+        return node.reshape(zero, shape + (1,) * (axis_from_end - 1))
+    return zero
+
+
+def multiply_integers(
+    node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
+) -> Value:
+    """The 32-bit sums of a matrix product of quantized tensors."""
+    return node.emit(
+        "matmul_integer", a, b, zero_of(node, a, a_zero, 2), zero_of(node, b, b_zero, 1)
+    )
+
+
+def convolve_integers(
+    node: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None
+) -> Value:
+    """The 32-bit sums of a convolution of quantized tensors, with the node's window and groups."""
+    zero = node.scalar(0, x.type.dtype) if x_zero is None else node.reshape(x_zero, ())
+    x, attributes = read_convolution(node, x, w, zero)
+    zeros = node.scalar(0, w.type.dtype) if w_zero is None else w_zero
+    if zeros.type.shape == (1,):
+        zeros = node.reshape(zeros, ())
+    return node.emit("conv_integer", x, w, zero, zeros, **attributes)
 
 
 def mat_mul_integer(node: Node) -> Value:
-    a = _widened(node, node.x(0), node.maybe(2), 2)
-    b = _widened(node, node.x(1), node.maybe(3), 1)
-    return node.emit("matmul", a, b)
+    return multiply_integers(node, node.x(0), node.x(1), node.maybe(2), node.maybe(3))
 
 
 def conv_integer(node: Node) -> Value:
-    x = _widened(node, node.x(0), node.maybe(2))
-    w = node.x(1)
-    return convolve(node, (x, _widened(node, w, node.maybe(3), w.type.rank)))
+    return convolve_integers(node, node.x(0), node.x(1), node.maybe(2), node.maybe(3))
 
 
-def _requantize(
-    node: Node, total: Value, scales: Sequence[Value], y_scale: Value, y_zero: Value, axis: int
-) -> Value:
-    """The 32-bit sums times the scales of both operands, quantized for the result."""
-    wide: DType = F32
-    product: Value | None = None
-    for s in scales:
-        s = _shaped(node, node.cast(s, wide), total, axis, 0)
-        product = s if product is None else node.emit("mul", product, s)
-    assert product is not None
-    real = node.emit("mul", node.cast(total, wide), product)
-    y_scale = _shaped(node, node.cast(y_scale, wide), total, axis, 0)
-    y_zero_shaped = _shaped(node, y_zero, total, axis, 0)
-    return node.emit("quantize", real, y_scale, y_zero_shaped, dtype=y_zero.type.dtype)
+def requantize(node: Node, total: Value, factor: Value, y_zero: Value) -> Value:
+    """round_even(total * factor) + y_zero, saturated: how 32-bit sums become small integers.
+
+    `factor` is the product of the operands' scales over the result's, rounded in float32.
+    """
+    real = node.emit("mul", node.cast(total, F32), factor)
+    zero = node.reshape(y_zero, ()) if y_zero.type.shape == (1,) else y_zero
+    return node.emit("quantize", real, node.scalar(1.0, F32), zero, dtype=y_zero.type.dtype)
+
+
+def factor_of(node: Node, a_scale: Value, b_scale: Value, y_scale: Value) -> Value:
+    """a_scale * b_scale / y_scale; scales already broadcast against the sums."""
+    a_scale, b_scale, y_scale = (node.cast(s, F32) for s in (a_scale, b_scale, y_scale))
+    return node.emit("div", node.emit("mul", a_scale, b_scale), y_scale)
+
+
+def scale_of(node: Node, scale: Value, rank: int, axis: int) -> Value:
+    """A scale of the sums' rank; a vector lies along `axis`."""
+    if scale.type.rank == 0 or scale.type.rank > 1:
+        return scale
+    if scale.type.shape == (1,):
+        return node.reshape(scale, ())
+    return node.reshape(scale, (1,) * axis + scale.type.shape + (1,) * (rank - 1 - axis))
 
 
 def qlinear_mat_mul(node: Node) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (node.x(i) for i in range(8))
-    total = node.emit("matmul", _widened(node, a, a_zero, 2), _widened(node, b, b_zero, 1))
-    if a_scale.type.rank == 1 and a_scale.type.shape != (1,):
-        a_scale = node.unsqueeze(a_scale, (1,))
-        if total.type.rank == 2:
-            real = node.emit("mul", node.cast(total, F32), node.emit("mul", a_scale, b_scale))
-            return node.emit("quantize", real, y_scale, y_zero, dtype=y_zero.type.dtype)
-        raise Refusal("a scale for each row of a batched product is not supported")
-    return _requantize(node, total, (a_scale, b_scale), y_scale, y_zero, total.type.rank - 1)
+    total = multiply_integers(node, a, b, a_zero, b_zero)
+    rank = total.type.rank
+    row, column = max(rank - 2, 0), max(rank - 1, 0)
+    factor = factor_of(
+        node,
+        scale_of(node, a_scale, rank, row),
+        scale_of(node, b_scale, rank, column),
+        scale_of(node, y_scale, rank, row),
+    )
+    return requantize(node, total, factor, scale_of(node, y_zero, rank, row))
 
 
 def qlinear_conv(node: Node) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.x(i) for i in range(8))
+    total = convolve_integers(node, x, w, x_zero, w_zero)
+    rank = total.type.rank
     bias = node.maybe(8)
-    wide = [_widened(node, x, x_zero), _widened(node, w, w_zero, w.type.rank)]
-    total = convolve(node, [*wide, *([bias] if bias is not None else [])])
-    return _requantize(node, total, (x_scale, w_scale), y_scale, y_zero, 1)
+    if bias is not None:
+        total = node.emit("add", total, scale_of(node, bias, rank, 1))
+    factor = factor_of(node, *(scale_of(node, s, rank, 1) for s in (x_scale, w_scale, y_scale)))
+    return requantize(node, total, factor, y_zero)
+
+
+def dynamic_quantize_linear(node: Node) -> Sequence[Value]:
+    """u8 with the range of x and 0; a tensor of zeros has the scale 1, as ONNX Runtime gives it."""
+    x = node.x()
+    dtype, axes = x.type.dtype, tuple(range(x.type.rank))
+    nothing = node.scalar(0.0, dtype)
+    low, high = (
+        node.emit(of, node.emit(f"reduce_{name}", x, axes=axes, keepdims=False), nothing)
+        for name, of in (("min", "minimum"), ("max", "maximum"))
+    )
+    spread = node.emit("sub", high, low)
+    scale = node.emit("div", spread, node.scalar(255.0, dtype))
+    one = node.scalar(1.0, dtype)
+    scale = node.emit("where", node.emit("equal", high, low), one, scale)
+    start = node.emit("sub", nothing, node.emit("div", low, scale))
+    zero = node.emit("quantize", start, one, node.scalar(0, U8), dtype=U8)
+    return (node.emit("quantize", x, scale, zero, dtype=U8), scale, zero)
 
 
 COMPOSE = {
     "ConvInteger": conv_integer,
     "DequantizeLinear": dequantize_linear,
+    "DynamicQuantizeLinear": dynamic_quantize_linear,
     "MatMulInteger": mat_mul_integer,
     "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_mat_mul,

@@ -32,7 +32,7 @@ UNSUPPORTED: dict[str, str] = {
        for op in ("lstm", "gru", "rnn") for type in ("f64", "half")},
 }  # fmt: skip
 # Operands that models give as constants, tried both ways.
-WEIGHTS = {"matmul": (1,), "conv": (1, 2), "conv_transpose": (1, 2),
+WEIGHTS = {"matmul": (1,), "matmul_integer": (1, 3), "conv_integer": (1, 3), "conv": (1, 2), "conv_transpose": (1, 2),
            "lstm": (1, 2, 3), "gru": (1, 2, 3), "rnn": (1, 2, 3)}  # fmt: skip
 # Samples whose mean, rounded to float32, is all of the error.
 LARGE_MEANS = ("layer_norm-large_mean", "instance_norm-large_mean")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
-from graphwright.compiler.ir.types import I64
+from graphwright.compiler.ir.types import I32, I64
 
 
 def as_reduction(body: Graph, root: Op) -> Graph:
@@ -56,6 +56,25 @@ def _matmul(graph: Graph, root: Op, operands: Sequence[Value]) -> Value:
     rank = max(len(left), len(right)) + 1
     total = _sum_of_products(graph, wide_a, wide_b, [rank - 2])
     return _shaped(graph, total, root)
+
+
+def _centred(graph: Graph, value: Value, zero: Value) -> Value:
+    """value - zero in 32 bits; the zero point broadcasts against it."""
+    wide, less = (_one(graph, "cast", [v], dtype=I32, saturate=True) for v in (value, zero))
+    return _one(graph, "sub", [wide, less])
+
+
+def _matmul_integer(graph: Graph, root: Op, operands: Sequence[Value]) -> Value:
+    a, b, a_zero, b_zero = operands
+    return _matmul(graph, root, [_centred(graph, a, a_zero), _centred(graph, b, b_zero)])
+
+
+def _conv_integer(graph: Graph, root: Op, operands: Sequence[Value]) -> Value:
+    x, w, x_zero, w_zero = operands
+    if w_zero.type.rank:
+        shape = (w.type.shape[0], *[1] * (w.type.rank - 1))
+        w_zero = _one(graph, "reshape", [w_zero], shape=shape)
+    return _conv(graph, root, [_centred(graph, x, x_zero), _centred(graph, w, w_zero)])
 
 
 def _shaped(graph: Graph, value: Value, root: Op) -> Value:
@@ -103,5 +122,7 @@ def _positions(graph: Graph, out: Dim, kernel: Dim, stride: int, dilation: int) 
 
 _BUILDERS: Mapping[str, Callable[[Graph, Op, Sequence[Value]], Value]] = {
     "matmul": _matmul,
+    "matmul_integer": _matmul_integer,
     "conv": _conv,
+    "conv_integer": _conv_integer,
 }

@@ -7,6 +7,7 @@ from graphwright.compiler.ir.ops import (
     contraction,
     functions,
     indexing,
+    integer,
     movement,
     norm,
     pointwise,
@@ -19,6 +20,6 @@ from graphwright.compiler.ir.ops import (
 )
 
 _FAMILIES = (
-    pointwise, functions, movement, indexing, reduction, norm, contraction, pool, resize, recurrent, source, structural,
+    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, recurrent, source, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

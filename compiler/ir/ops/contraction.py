@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphwright.compiler.ir.dims import Dim, prove
+from graphwright.compiler.ir.dims import Dim, Shape, prove
 from graphwright.compiler.ir.op import (
     Attribute,
     Attributes,
@@ -37,6 +37,18 @@ from graphwright.compiler.ir.ops.windows import (
 from graphwright.compiler.ir.types import TensorType
 
 
+def infer_matmul(op: str, a: TensorType, b: TensorType, inference: Inference) -> Shape:
+    """The result's shape of a matrix product; element types are the caller's business."""
+    for name, t in (("a", a), ("b", b)):
+        check_minimum_rank(op, name, t, 1)
+    rows = a.shape[-2:-1]  # empty for a vector
+    columns = b.shape[-1:] if b.rank > 1 else ()
+    depth = b.shape[-2] if b.rank > 1 else b.shape[0]
+    inference.require(a.shape[-1], "==", depth, f"{op}: contracted axes")
+    batch = inference.broadcast_shapes([a.shape[:-2], b.shape[:-2]], f"{op}: batch axes")
+    return (*batch, *rows, *columns)
+
+
 class Matmul(OpDef):
     """numpy's matmul: the last two axes contract, the others broadcast.
 
@@ -51,17 +63,10 @@ class Matmul(OpDef):
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
     ) -> Sequence[TensorType]:
-        a, b = types
         check_same_dtype("matmul", types)
+        a, b = types
         check_number("matmul", a)
-        for name, t in (("a", a), ("b", b)):
-            check_minimum_rank("matmul", name, t, 1)
-        rows = a.shape[-2:-1]  # empty for a vector
-        columns = b.shape[-1:] if b.rank > 1 else ()
-        depth = b.shape[-2] if b.rank > 1 else b.shape[0]
-        inference.require(a.shape[-1], "==", depth, "matmul: contracted axes")
-        batch = inference.broadcast_shapes([a.shape[:-2], b.shape[:-2]], "matmul: batch axes")
-        return [a.with_shape((*batch, *rows, *columns))]
+        return [a.with_shape(infer_matmul("matmul", a, b, inference))]
 
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
@@ -70,19 +75,49 @@ class Matmul(OpDef):
         return results([np.asarray(np.matmul(a, b))], context)
 
 
-_WINDOW = {
+WINDOW = {
     "strides": Attribute("ints"),
     "low": Attribute("dims"),
     "high": Attribute("dims"),
     "dilations": Attribute("ints"),
     "groups": Attribute("int", 1),
 }
-_WINDOW_NAMES = ("strides", "low", "high", "dilations")
+WINDOW_NAMES = ("strides", "low", "high", "dilations")
 
 
 def _check_groups(op: str, count: Dim, groups: int, what: str) -> None:
     if groups < 1 or prove(count % groups, "!=", 0):
         raise InferenceError(f"{op}: {groups} groups do not divide {count} {what}")
+
+
+def infer_conv(
+    op: str, x: TensorType, w: TensorType, attributes: Attributes, inference: Inference
+) -> Shape:
+    """The result's shape of a convolution of x with w; element types are the caller's business."""
+    check_minimum_rank(op, "x", x, 3)
+    check_rank(op, "w", w, x.rank)
+    check_windows(op, attributes, x.rank - 2, WINDOW_NAMES)
+    groups: int = attributes["groups"]
+    _check_groups(op, w.shape[0], groups, "filters")
+    inference.require(x.shape[1], "==", w.shape[1] * groups, f"{op}: channels of x and w")
+    out = infer_windows(op, x.shape[2:], w.shape[2:], attributes, inference)
+    return (x.shape[0], w.shape[0], *out)
+
+
+def correlate(
+    x: np.ndarray, w: np.ndarray, attributes: Attributes, context: Reference
+) -> np.ndarray:
+    """The cross-correlation of x, padded with zeros, with w in the type of both."""
+    groups, kernel = attributes["groups"], w.shape[2:]
+    shape = context.sizes(context.results[0].shape)
+    padded = pad_windows(x, kernel, shape[2:], attributes, context.sizes(attributes["low"]), 0)
+    view = window_view(padded, kernel, shape[2:], attributes)
+    filters = w.reshape(groups, w.shape[0] // groups, -1)
+    out = np.empty(shape, x.dtype)
+    for image, result in zip(view, out, strict=True):  # one image's columns at a time
+        columns = image.reshape(groups, filters.shape[2], -1)
+        result[...] = np.matmul(filters, columns).reshape(shape[1:])
+    return out
 
 
 class Conv(OpDef):
@@ -94,7 +129,7 @@ class Conv(OpDef):
     name = "conv"
     kind = Kind.CONTRACTION
     operands = ("x", "w", "bias?")
-    attributes = _WINDOW
+    attributes = WINDOW
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
@@ -102,30 +137,17 @@ class Conv(OpDef):
         x, w = types[:2]
         check_same_dtype("conv", types)
         check_number("conv", x)
-        check_minimum_rank("conv", "x", x, 3)
-        check_rank("conv", "w", w, x.rank)
-        check_windows("conv", attributes, x.rank - 2, _WINDOW_NAMES)
-        groups: int = attributes["groups"]
-        _check_groups("conv", w.shape[0], groups, "filters")
-        inference.require(x.shape[1], "==", w.shape[1] * groups, "conv: channels of x and w")
+        shape = infer_conv("conv", x, w, attributes, inference)
         if len(types) == 3:
             require_shape(inference, "conv", "bias", types[2], w.shape[:1])
-        out = infer_windows("conv", x.shape[2:], w.shape[2:], attributes, inference)
-        return [x.with_shape((x.shape[0], w.shape[0], *out))]
+        return [x.with_shape(shape)]
 
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
     ) -> Sequence[np.ndarray]:
         x, w, *bias = (accumulate(a, context) for a in arrays)
-        groups, kernel = attributes["groups"], w.shape[2:]
-        shape = context.sizes(context.results[0].shape)
-        padded = pad_windows(x, kernel, shape[2:], attributes, context.sizes(attributes["low"]), 0)
-        view = window_view(padded, kernel, shape[2:], attributes)
-        filters = w.reshape(groups, w.shape[0] // groups, -1)
-        out = np.empty(shape, x.dtype)
-        for image, result in zip(view, out, strict=True):  # one image's columns at a time
-            columns = image.reshape(groups, filters.shape[2], -1)
-            result[...] = np.matmul(filters, columns).reshape(shape[1:])
+        kernel = w.shape[2:]
+        out = correlate(x, w, attributes, context)
         if bias:
             out += bias[0].reshape(-1, *[1] * len(kernel))
         return results([out], context)
@@ -141,7 +163,7 @@ class ConvTranspose(OpDef):
     name = "conv_transpose"
     kind = Kind.CONTRACTION
     operands = ("x", "w", "bias?")
-    attributes = _WINDOW | {"output_padding": Attribute("ints")}
+    attributes = WINDOW | {"output_padding": Attribute("ints")}
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
@@ -151,7 +173,7 @@ class ConvTranspose(OpDef):
         check_number(self.name, x)
         check_minimum_rank(self.name, "x", x, 3)
         check_rank(self.name, "w", w, x.rank)
-        check_windows(self.name, attributes, x.rank - 2, (*_WINDOW_NAMES, "output_padding"))
+        check_windows(self.name, attributes, x.rank - 2, (*WINDOW_NAMES, "output_padding"))
         groups: int = attributes["groups"]
         _check_groups(self.name, w.shape[0], groups, "channels")
         inference.require(x.shape[1], "==", w.shape[0], f"{self.name}: channels of x and w")

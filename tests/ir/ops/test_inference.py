@@ -68,6 +68,15 @@ GOOD = [
     ("arg_max", "f32[B, S]", {"axis": 1}, "i64[B, 1]", ["S > 0"]),
     ("matmul", "f32[B, 1, S, 64]; f32[H, 64, K]", {}, "f32[B, H, S, K]", []),
     ("matmul", "f32[S]; f32[B, S, K]", {}, "f32[B, K]", []),
+    ("matmul_integer", "u8[B, S, 64]; i8[64, K]; u8[]; i8[1, K]", {}, "i32[B, S, K]", []),
+    ("matmul_integer", "u8[B, S]; i8[S, K]; u8[B, 1]; i8[]", {}, "i32[B, K]", []),
+    (
+        "conv_integer",
+        "u8[B, 3, H, W]; i8[8, 3, 3, 3]; u8[]; i8[8]",
+        conv(),
+        "i32[B, 8, H, W]",
+        [],
+    ),
     ("conv", f"{X}; f32[8, 3, 3, 3]; f32[8]", conv(), "f32[B, 8, H, W]", []),
     (
         "conv",
@@ -164,6 +173,30 @@ BAD = [
     ("reduce_sum", "bool[2]", {"axes": (0,)}, "reduce_sum: operand is bool[2], want a number type"),
     ("matmul", "f32[2, 3]; f32[4, 2]", {}, "matmul: contracted axes: want 3 == 4"),
     ("matmul", "f32[2]; f32[]", {}, "matmul: b is f32[], want rank 1 or more"),
+    (
+        "matmul_integer",
+        "f32[2, 3]; i8[3, 2]; f32[]; i8[]",
+        {},
+        "matmul_integer: a is f32[2, 3], want i8 or u8 or i16",
+    ),
+    (
+        "matmul_integer",
+        "u8[2, 3]; i8[3, 2]; i8[]; i8[]",
+        {},
+        "matmul_integer: the zero point of a is i8, want u8 as a is",
+    ),
+    (
+        "matmul_integer",
+        "u8[2, 3]; i8[3, 2]; u8[2, 3]; i8[]",
+        {},
+        "the zero point of a along its contracted axis: want 3 == 1",
+    ),
+    (
+        "conv_integer",
+        "u8[1, 3, 8, 8]; i8[8, 3, 3, 3]; u8[]; i8[3]",
+        conv(),
+        "conv_integer: axis 0 of w_zero: want 3 == 8",
+    ),
     (
         "conv",
         "f32[1, 4, 8, 8]; f32[8, 3, 3, 3]",

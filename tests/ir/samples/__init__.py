@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from samples import contraction, movement, pointwise, recurrent, reduction
+from samples import contraction, integer, movement, pointwise, recurrent, reduction
 from samples.sample import Sample, graph_of
 
-FAMILIES = (pointwise, movement, reduction, contraction, recurrent)
+FAMILIES = (pointwise, movement, reduction, contraction, integer, recurrent)
 
 
 def samples(*ops: str) -> Iterator[Sample]:

@@ -9,7 +9,7 @@ import numpy as np
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import BOOL, I64
+from graphwright.compiler.ir.types import BOOL, F32, I64
 from graphwright.frontends.onnx.contents import divide_exactly
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
@@ -369,17 +369,28 @@ def identity(node: Node) -> Value:
 
 
 def dropout(node: Node) -> Sequence[Value]:
-    """The identity at inference; the mask keeps everything."""
-    node.ignore("ratio", "seed", "is_test", "consumed_inputs")
-    x = node.x()
-    if node.has_input(2):
-        ratio = node.one(1, "ratio") if node.has_input(1) else 0.5
-        if node.one(2, "training_mode") and ratio:
-            raise Refusal("it trains (training_mode is true)", "export the model for inference")
-    if node.outputs < 2:
-        return (x,)
+    """The identity at inference.  Training keeps elements at random and scales them up."""
+    node.ignore("ratio", "is_test", "consumed_inputs")
+    x, seed = node.x(), node.attr("seed")
     mask_type = BOOL if node.opset >= 10 else x.type.dtype
-    return (x, node.full(1, mask_type, x.type.shape))
+    kept: Value | None = None
+    out = x
+    if node.has_input(2) and node.one(2, "training_mode"):
+        wide = x.type.dtype if x.type.dtype.bits >= 32 else F32
+        ratio = node.reshape(node.cast(node.x(1), wide), ()) if node.has_input(1) else None
+        ratio = node.scalar(0.5, wide) if ratio is None else ratio
+        draw = node.emit(
+            "random_uniform", shape=x.type.shape, dtype=wide, low=0.0, high=1.0, seed=seed
+        )
+        kept = node.emit("greater_or_equal", draw, ratio)
+        scale = node.emit("sub", node.scalar(1, wide), ratio)
+        scaled = node.emit("div", node.cast(x, wide), scale)
+        out = node.cast(node.where(kept, scaled, node.scalar(0, wide)), x.type.dtype)
+    if node.outputs < 2:
+        return (out,)
+    if kept is None:
+        return (out, node.full(1, mask_type, x.type.shape))
+    return (out, node.cast(kept, mask_type))
 
 
 def trilu(node: Node) -> Value:

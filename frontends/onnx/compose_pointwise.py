@@ -113,11 +113,20 @@ def bit_shift(node: Node) -> Value:
 
 def swish(node: Node) -> Value:
     """x * sigmoid(alpha * x); alpha 1 is SiLU."""
-    x, alpha = node.x(), node.attr("alpha", 1.0)
+    return scaled_silu(node, node.x(), node.attr("alpha", 1.0))
+
+
+def scaled_silu(node: Node, x: Value, alpha: float) -> Value:
     if alpha == 1:
         return node.emit("silu", x)
     scaled = node.emit("mul", x, node.scalar(alpha, x.type.dtype))
     return node.emit("mul", x, node.emit("sigmoid", scaled))
+
+
+def swiglu(node: Node) -> Value:
+    """swish(a) * b, without broadcasting."""
+    a, b = node.x(0), node.x(1)
+    return node.emit("mul", scaled_silu(node, a, node.attr("alpha", 1.0)), b)
 
 
 def prelu(node: Node) -> Value:
@@ -171,6 +180,7 @@ COMPOSE = {
     "Pow": power,
     "Sub": legacy_broadcast("sub"),
     "Sum": variadic("add"),
+    "SwiGLU": swiglu,
     "Swish": swish,
     "Where": where,
 }

@@ -89,11 +89,12 @@ def arg_extreme(op: str) -> Callable[[Node], Value]:
     return compose
 
 
-def cumsum(node: Node) -> Value:
+def cumulative(node: Node) -> Value:
+    """CumSum and CumProd."""
     x = node.x()
     axis = node.axis(int(node.one(1, "the axis")), x.type.rank)
     return node.emit(
-        "cumsum",
+        node.type.lower(),
         x,
         axis=axis,
         exclusive=bool(node.attr("exclusive", 0)),
@@ -189,7 +190,8 @@ def elements(shape: Sequence[dims.Dim], axes: Sequence[int]) -> dims.Dim:
 COMPOSE = {
     "ArgMax": arg_extreme("arg_max"),
     "ArgMin": arg_extreme("arg_min"),
-    "CumSum": cumsum,
+    "CumProd": cumulative,
+    "CumSum": cumulative,
     "GlobalAveragePool": global_pool("reduce_mean"),
     "GlobalLpPool": global_lp_pool,
     "GlobalMaxPool": global_pool("reduce_max"),

@@ -1,4 +1,7 @@
-"""The table of compose functions, from the files of all families."""
+"""The table of compose functions, from the files of all families.
+
+Keys are ops of the default domain, or `domain:op` (`com.microsoft:FusedMatMul`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Callable, Sequence
 
 from graphwright.compiler.ir.graph import Value
 from graphwright.frontends.onnx import (
+    compose_cache,
     compose_control,
     compose_einsum,
+    compose_image,
+    compose_microsoft,
     compose_movement,
     compose_nn,
     compose_norm,
@@ -16,6 +22,7 @@ from graphwright.frontends.onnx import (
     compose_recurrent,
     compose_reduce,
     compose_resize,
+    compose_signal,
     compose_source,
 )
 from graphwright.frontends.onnx.node import Node
@@ -23,8 +30,11 @@ from graphwright.frontends.onnx.node import Node
 Compose = Callable[[Node], "Value | Sequence[Value | None]"]
 
 COMPOSE: dict[str, Compose] = {
+    **compose_cache.COMPOSE,
     **compose_control.COMPOSE,
     **compose_einsum.COMPOSE,
+    **compose_image.COMPOSE,
+    **compose_microsoft.COMPOSE,
     **compose_movement.COMPOSE,
     **compose_nn.COMPOSE,
     **compose_norm.COMPOSE,
@@ -33,5 +43,8 @@ COMPOSE: dict[str, Compose] = {
     **compose_recurrent.COMPOSE,
     **compose_reduce.COMPOSE,
     **compose_resize.COMPOSE,
+    **compose_signal.COMPOSE,
     **compose_source.COMPOSE,
 }
+# Ops of another domain that mean what ONNX's op of that name does.
+COMPOSE |= {f"com.microsoft:{name}": COMPOSE[name] for name in ("CausalConvWithState", "Trilu")}

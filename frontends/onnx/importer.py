@@ -117,11 +117,11 @@ class Importer:
             return self.inline(node, function)
         if domain not in node.scope.opsets:
             raise Refusal(f"the model imports no version of the domain {domain or 'ai.onnx'!r}")
-        declared = self.direct.get(f"{domain}:{proto.op_type}" if domain else proto.op_type)
-        compose = None if domain else composed.COMPOSE.get(proto.op_type)
+        key = f"{domain}:{proto.op_type}" if domain else proto.op_type
+        declared, compose = self.direct.get(key), composed.COMPOSE.get(key)
         if not domain:
             schema.check_known(node)
-        elif declared is None:
+        elif declared is None and compose is None:
             raise Refusal(
                 f"there is no op {proto.op_type} of the domain {domain!r} here",
                 "declare it with custom_ops, or replace it by standard ops",

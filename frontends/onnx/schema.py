@@ -14,6 +14,8 @@ from graphwright.frontends.onnx.refusal import Refusal
 from graphwright.frontends.onnx.structure import domain_of
 from graphwright.frontends.onnx.tensors import ONNX_TYPE
 
+# Ops that ONNX Runtime puts into the default domain, of which ONNX knows nothing.
+FOREIGN = frozenset({"SimplifiedLayerNormalization"})
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
@@ -61,6 +63,8 @@ def _required(op: str, opset: int) -> frozenset[str]:
 
 def check_known(node: Node) -> None:
     """Raises Refusal when the opset has no such op, or an attribute is missing or of a wrong kind."""
+    if node.type in FOREIGN:
+        return
     if schema_of(node.type, node.opset) is None:
         newer = schema_of(node.type, NEWEST_OPSET)
         hint = f"; it came with opset {newer.since_version}" if newer else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphwright.compiler.codegen.cpp.along_axis import emit_cumsum, emit_top_k
+from graphwright.compiler.codegen.cpp.along_axis import emit_cumulative, emit_top_k
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
@@ -24,7 +24,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:reduction": emit_reduction,
     "max_pool": emit_pool,
     "average_pool": emit_pool,
-    "cumsum": emit_cumsum,
+    "cumsum": emit_cumulative,
+    "cumprod": emit_cumulative,
     "top_k": emit_top_k,
     "scatter_elements": emit_scatter,
     "scatter_nd": emit_scatter,

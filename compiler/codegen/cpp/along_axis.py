@@ -1,4 +1,4 @@
-"""Ops that walk one axis in order, rows in parallel: cumsum and top_k."""
+"""Ops that walk one axis in order, rows in parallel: cumsum, cumprod and top_k."""
 
 from __future__ import annotations
 
@@ -56,11 +56,12 @@ class Lines:
         return start, stride
 
 
-def emit_cumsum(op: Op) -> list[EmittedLaunch]:
-    """Running sums, one row at a time."""
+def emit_cumulative(op: Op) -> list[EmittedLaunch]:
+    """Running sums or products, one row at a time."""
     x, result = op.operands[0], op.results[0]
     lines = Lines(op, op.attribute("axis"))
-    builder = KernelBuilder(op, "cumsum")
+    builder = KernelBuilder(op, op.name)
+    sign, start_value = ("+", 0) if op.name == "cumsum" else ("*", 1)
     builder.tensor("in0", x)
     builder.tensor("out0", result, written=True)
     start, stride = lines.start_and_stride(x)
@@ -71,12 +72,12 @@ def emit_cumsum(op: Op) -> list[EmittedLaunch]:
     position = "i" if not op.attribute("reverse") else f"{text(lines.extent)} - 1 - i"
     element = read(x.type.dtype, "row", f"at * {_operand(builder, stride)}")
     store = f"to[at * {_operand(builder, out_stride)}] = {stored(x.type.dtype, 'total')};"
-    add = f"total = static_cast<{type}>(total + value);"
+    add = f"total = static_cast<{type}>(total {sign} value);"
     steps = [store, add] if op.attribute("exclusive") else [add, store]
     body = [
         f"const {storage_type(x.type.dtype)}* row = in0 + {_operand(builder, start)};",
         f"{storage_type(x.type.dtype)}* to = out0 + {_operand(builder, out_start)};",
-        f"{type} total = {literal(0, dtype)};",
+        f"{type} total = {literal(start_value, dtype)};",
         f"for (int64_t i = 0; i < {text(lines.extent)}; ++i) {{",
         f"  const int64_t at = {position};",
         f"  const {type} value = {element};",

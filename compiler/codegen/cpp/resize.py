@@ -15,11 +15,12 @@ from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import scalar_type, storage_type
 from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
-from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
 from graphwright.compiler.codegen.scalar import Apply, Node, Number, compute_dtype
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.ops.resize import antialias_reach
 from graphwright.compiler.ir.types import BOOL, I64, DType, TensorType
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -33,6 +34,7 @@ class Table:
     index: Value
     weights: Value | None
     outside: Value | None
+    taps: int
 
 
 def emit_resize(op: Op) -> list[EmittedLaunch]:
@@ -93,13 +95,30 @@ def _whole_factor(op: Op, axis: int) -> int | None:
     return factor if rule in halves and nearest.startswith("round") else None
 
 
+def _reach(op: Op, axis: int) -> int:
+    """Elements to each side of a kernel that antialiasing stretches; 0 without."""
+    mode: str = op.attribute("mode")
+    if not op.attribute("antialias") or mode == "nearest":
+        return 0
+    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
+    if op.attribute("scales"):
+        scale = op.attribute("scales")[axis]
+    elif isinstance(extent, int) and isinstance(size, int):
+        scale = size / extent if extent else 1.0
+    else:
+        raise problem(op, "antialiasing by a scale that is only known at run time", "fix the dims")
+    return antialias_reach(mode, scale) if scale < 1 else 0
+
+
 def _table(
     builder: KernelBuilder, body: Graph, op: Op, axis: int, pointers: dict[Value, str]
 ) -> Table:
     """Declares the workspaces of an axis's tables and the statements that fill them."""
     mode: str = op.attribute("mode")
     extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
-    count = dims.multiply(size, TAPS[mode])
+    reach = _reach(op, axis)
+    taps = 2 * reach if reach else TAPS[mode]
+    count = dims.multiply(size, taps)
 
     def workspace(stem: str, dtype: DType, elements: Dim) -> Value:
         name = f"{stem}{axis}"
@@ -124,6 +143,8 @@ def _table(
     ]
     if op.attribute("scales"):
         lines.append(f"{a}.scale = {op.attribute('scales')[axis]!r};")
+    if reach:
+        lines.append(f"{a}.reach = {reach};")
     if mode == "cubic":
         lines.append(f"{a}.cubic_a = {op.attribute('cubic_a')!r};")
     if op.attribute("exclude_outside"):
@@ -138,7 +159,7 @@ def _table(
         f"{f'weight{axis}' if weights else 'nullptr'}, {f'outside{axis}' if outside else 'nullptr'});"
     )
     builder.body += lines
-    return Table(axis, index, weights, outside)
+    return Table(axis, index, weights, outside, taps)
 
 
 def _element(op: Op, low: Lowering, x: Value, at: Coordinates, tables: dict[int, Table]) -> Node:
@@ -156,10 +177,9 @@ def _over_axes(op: Op, low: Lowering, x: Value, at: Coordinates, tables: Sequenc
         return low.at(x, at)
     *rest, table = tables
     axis = table.axis
-    taps = TAPS[op.attribute("mode")]
     total: Node | None = None
-    for t in range(taps):
-        entry = (dims.multiply(at[axis], taps) + t,)
+    for t in range(table.taps):
+        entry = (dims.multiply(at[axis], table.taps) + t,)
         index = low.wrapped(low.load(table.index, entry), x.type.shape[axis], "tap")
         node = _over_axes(op, low, x, (*at[:axis], index, *at[axis + 1 :]), rest)
         if table.weights is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -230,13 +230,7 @@ class LpNormalize(_AlongAxis):
         return np.where(norm == 0, 0.0, x / norm)
 
 
-class Cumsum(OpDef):
-    """Sums of the elements up to each one along an axis.
-
-    `exclusive` leaves the element itself out; `reverse` sums from the end.
-    """
-
-    name = "cumsum"
+class _Cumulative(OpDef):
     kind = Kind.OPAQUE
     operands = ("x",)
     attributes = {
@@ -244,6 +238,7 @@ class Cumsum(OpDef):
         "exclusive": Attribute("bool", False),
         "reverse": Attribute("bool", False),
     }
+    combine: ClassVar[np.ufunc] = np.add
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
@@ -258,15 +253,31 @@ class Cumsum(OpDef):
         x, axis = accumulate(arrays[0], context), attributes["axis"]
         if attributes["reverse"]:
             x = np.flip(x, axis)
-        total = np.cumsum(x, axis=axis, dtype=x.dtype)
+        total = self.combine.accumulate(x, axis=axis, dtype=x.dtype)
         if attributes["exclusive"]:
-            shifted = np.zeros_like(total)
+            shifted = np.full_like(total, self.combine.identity)
             one = [slice(None)] * x.ndim
             into, out_of = one.copy(), one.copy()
             into[axis], out_of[axis] = slice(1, None), slice(None, -1)
             shifted[tuple(into)] = total[tuple(out_of)]
             total = shifted
         return results([np.flip(total, axis) if attributes["reverse"] else total], context)
+
+
+class Cumsum(_Cumulative):
+    """Sums of the elements up to each one along an axis.
+
+    `exclusive` leaves the element itself out; `reverse` sums from the end.
+    """
+
+    name = "cumsum"
+
+
+class Cumprod(_Cumulative):
+    """Products of the elements up to each one along an axis, otherwise as cumsum."""
+
+    name = "cumprod"
+    combine = np.multiply
 
 
 class TopK(OpDef):
@@ -347,5 +358,5 @@ OPS: tuple[OpDef, ...] = (
     Reduce("reduce_min", _extreme(np.min, -1), "minimum", "highest"),
     Reduce("reduce_and", np.all, "logical_and", 1, logical=True),
     Reduce("reduce_or", np.any, "logical_or", logical=True),
-    ArgMax(), ArgMin(), Softmax(), LogSoftmax(), LpNormalize(), Cumsum(), TopK(), Trilu(),
+    ArgMax(), ArgMin(), Softmax(), LogSoftmax(), LpNormalize(), Cumsum(), Cumprod(), TopK(), Trilu(),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -79,6 +80,13 @@ def resize_taps(
     same tables.
     """
     coordinates = source_coordinates(attributes, axis, extent, size)
+    scale = attributes["scales"][axis] if attributes["scales"] else size / extent
+    if attributes["antialias"] and scale < 1 and attributes["mode"] != "nearest":
+        index, weights = _antialiased(attributes, coordinates, scale)
+        if attributes["exclude_outside"]:
+            weights = np.where((index < 0) | (index >= extent), 0.0, weights)
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        return np.clip(index, 0, extent - 1).astype(np.int64), weights
     if attributes["mode"] == "nearest":
         index = _nearest_index(coordinates, attributes["nearest"])[:, None]
         weights = np.ones((size, 1))
@@ -102,12 +110,36 @@ def resize_taps(
     return np.clip(index, 0, extent - 1).astype(np.int64), weights
 
 
+def antialias_reach(mode: str, scale: float) -> int:
+    """How many elements to each side a kernel covers that is stretched by 1 / scale."""
+    return math.ceil((1 if mode == "linear" else 2) / scale)
+
+
+def _antialiased(
+    attributes: Mapping[str, Any], coordinates: np.ndarray, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and weights of the kernel stretched by 1 / scale, its weights adding up to 1."""
+    reach = antialias_reach(attributes["mode"], scale)
+    base = np.ceil(coordinates) - 1
+    index = base[:, None] + np.arange(1 - reach, 1 + reach)
+    distance = np.abs(index - coordinates[:, None]) * scale
+    if attributes["mode"] == "linear":
+        weights = np.clip(1 - distance, 0, 1)
+    else:
+        a = attributes["cubic_a"]
+        near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        weights = np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+    return index, weights / weights.sum(axis=1, keepdims=True)
+
+
 class Resize(OpDef):
     """x resampled to `sizes` (dims, one an axis), each axis by itself.
 
     `scales` (empty, or one float an axis) are what coordinates are calculated from; without them
     sizes / extents.  `coordinates`, `nearest`, `cubic_a`, `exclude_outside`, `extrapolation` and
-    `roi` (starts, then ends, for tf_crop_and_resize) are ONNX's attributes of Resize.
+    `roi` (starts, then ends, for tf_crop_and_resize) are ONNX's attributes of Resize.  `antialias`
+    stretches the kernel of an axis that shrinks by 1 / scale.
     Axes whose element i is made of element i alone are left as they are.
     """
 
@@ -124,6 +156,7 @@ class Resize(OpDef):
         "exclude_outside": Attribute("bool", False),
         "extrapolation": Attribute("float", 0.0),
         "roi": Attribute("floats", ()),
+        "antialias": Attribute("bool", False),
     }
 
     def infer(

@@ -1,7 +1,8 @@
 """ONNX's own backend tests through importer and reference evaluator.
 
 A test that `backend_rules` excludes has to be refused with UnsupportedError: when it starts to
-pass, its rule goes.  The quick run takes every tenth test.
+pass, its rule goes.  Where only inputs that set shapes or axes are in the way, the test runs again
+with these as constants.  The quick run takes every tenth test.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import onnx
 import onnx.backend.test
 import pytest
-from backend_rules import why_not
+from backend_rules import DATA, WRONG, inputs_for_shapes, why_not
 from onnx import numpy_helper
 
 from graphwright.compiler.ir.evaluate import evaluate
@@ -45,6 +46,31 @@ def array_of(value: Any) -> Any:
     )
 
 
+def freeze(
+    model: onnx.ModelProto, names: list[str], sets: list[Any]
+) -> tuple[onnx.ModelProto, list[Any]] | None:
+    """The test with the inputs that set shapes as initializers; None when that helps nothing."""
+    fixed = inputs_for_shapes(model)
+    if len(sets) != 1 or not fixed:
+        return None
+    inputs, outputs = sets[0]
+    frozen = onnx.ModelProto()
+    frozen.CopyFrom(model)
+    for name, value in zip(names, inputs, strict=True):
+        if name in fixed:
+            array = array_of(value)
+            if array is None:
+                return None
+            frozen.graph.initializer.append(numpy_helper.from_array(array, name))
+    kept = [i for i in model.graph.input if i.name not in fixed]
+    del frozen.graph.input[:]
+    frozen.graph.input.extend(kept)
+    if why_not(frozen):
+        return None
+    rest = [v for n, v in zip(names, inputs, strict=True) if n not in fixed]
+    return frozen, [(rest, outputs)]
+
+
 def problem_with(
     name: str, model: onnx.ModelProto, sets: list[Any], rtol: float, atol: float
 ) -> str:
@@ -55,12 +81,16 @@ def problem_with(
     try:
         graph = import_model(model)
     except UnsupportedError as e:
-        return "" if excluded else f"{name}: {e}"
+        if not excluded:
+            return f"{name}: {e}"
+        if excluded == DATA and (frozen := freeze(model, names, sets)):
+            return problem_with(f"{name} (frozen)", *frozen, rtol, atol)
+        return ""
     if excluded:
         return f"{name}: passes the importer now, but is excluded: {excluded}"
     for inputs, outputs in sets:
         feed = {n: a for n, v in zip(names, inputs, strict=False) if (a := array_of(v)) is not None}
-        got = evaluate(graph, feed)
+        got = evaluate(graph, {n: feed[n] for n in names if n in feed})
         for g, w in zip(got, map(array_of, outputs), strict=True):
             if (g.dtype, g.shape) != (w.dtype, w.shape):
                 return f"{name}: {g.dtype}{list(g.shape)}, want {w.dtype}{list(w.shape)}"
@@ -71,8 +101,12 @@ def problem_with(
                 near = np.array_equal(g, w)
             else:
                 tolerance = max(rtol, TWO_ULP.get(w.dtype.name, 0))
-                near = np.allclose(g.astype(wide), w.astype(wide), tolerance, atol, equal_nan=True)
-            if not near:
+                # Where sums of roots of unity cancel, the stored answers hold exact zeros.
+                least = 1e-6 * np.abs(w).max() if name.startswith(("test_dft", "test_stft")) else 0
+                near = np.allclose(
+                    g.astype(wide), w.astype(wide), tolerance, max(atol, least), equal_nan=True
+                )
+            if near == (name.removesuffix(" (frozen)") in WRONG):
                 return f"{name}: {np.asarray(g).reshape(-1)[:6]}, want {w.reshape(-1)[:6]}"
     return ""
 

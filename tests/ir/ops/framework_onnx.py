@@ -136,6 +136,7 @@ def _resize(x: list[np.ndarray], a: Attributes) -> Node:
         "cubic_coeff_a": a["cubic_a"],
         "exclude_outside": int(a["exclude_outside"]),
         "extrapolation_value": a["extrapolation"],
+        "antialias": int(a["antialias"]),
     }
     roi = np.array(a["roi"], np.float32) if a["roi"] else None
     if a["scales"]:

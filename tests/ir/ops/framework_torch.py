@@ -239,6 +239,8 @@ def _resize(t: list[Tensor], a: Attributes) -> Tensor | None:
     x = t[0]
     if x.ndim != 4 or a["scales"] or a["exclude_outside"] or not x.is_floating_point():
         return None
+    if a["antialias"]:  # it leaves elements outside out
+        return None
     aligned = a["coordinates"] == "align_corners"
     if a["mode"] == "nearest":
         if (a["coordinates"], a["nearest"]) != ("asymmetric", "floor"):

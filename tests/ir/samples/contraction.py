@@ -175,6 +175,14 @@ def _resizes() -> Iterator[Sample]:
             "exclude_outside": True,
         }
         yield Sample("resize", (x,), given, f"exclude_{rule}")
+    for mode, sizes in itertools.product(("linear", "cubic"), ((1, 2, 3, 2), (1, 2, 2, 9))):
+        given = {"sizes": sizes, "mode": mode, "antialias": True}
+        yield Sample(
+            "resize", (normal(1, 2, 7, 5),), given, f"antialias_{mode}_{sizes[2]}", static=(0,)
+        )
+    excluded = {"sizes": (1, 2, 2, 3), "scales": (1.0, 1.0, 0.3, 0.6), "mode": "cubic",
+                "antialias": True, "exclude_outside": True}  # fmt: skip
+    yield Sample("resize", (normal(1, 2, 7, 5),), excluded, "antialias_excluded", static=(0,))
     yield Sample("resize", (integers(0, 99, 2, 3, dtype=np.uint8),), {"sizes": (4, 9)}, "u8")
     infinite = np.float32([[1, np.inf], [2, -np.inf]])
     yield Sample("resize", (infinite,), {"sizes": (4, 2), "mode": "linear"}, "kept_axis")

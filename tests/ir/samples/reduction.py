@@ -108,9 +108,12 @@ def _along() -> Iterator[Sample]:
     for exclusive in (False, True):
         for reverse in (False, True):
             given = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
-            yield Sample("cumsum", (x,), given, f"{exclusive:d}{reverse:d}")
-    yield Sample("cumsum", (integers(-9, 9, 7),), {"axis": 0}, "i64")
-    yield Sample("cumsum", (normal(2, 0),), {"axis": 1, "exclusive": True}, "empty")
+            for op in ("cumsum", "cumprod"):
+                yield Sample(op, (x,), given, f"{exclusive:d}{reverse:d}")
+    for op in ("cumsum", "cumprod"):
+        yield Sample(op, (integers(-9, 9, 7),), {"axis": 0}, "i64")
+        yield Sample(op, (normal(2, 0),), {"axis": 1, "exclusive": True}, "empty")
+        yield Sample(op, (normal(3, 9).astype(np.float16),), {"axis": 1}, "half")
     yield Sample("top_k", (x,), {"k": 3, "axis": 1}, "largest")
     yield Sample("top_k", (x,), {"k": 2, "axis": 1, "largest": False}, "smallest")
     ties = np.float32([[1, 3, 3, 2, 3, 1], [0, -0.0, 0, 5, 5, -1]])

@@ -28,6 +28,7 @@ struct ResizeAxis {
   double cubic_a = -0.75;
   bool exclude_outside = false;
   double roi_start = 0, roi_end = 1;
+  int reach = 0;  // antialiasing: elements to each side that the stretched kernel covers
 };
 
 inline double resize_coordinate(const ResizeAxis& a, int64_t i) {
@@ -54,7 +55,25 @@ inline double resize_coordinate(const ResizeAxis& a, int64_t i) {
   return (place + 0.5) / scale - 0.5;
 }
 
-// index[i * taps + t] and weights likewise, with 1, 2 or 4 taps; outside[i] (may be null): beyond the image.
+// The kernel stretched by 1 / scale around `at`: 2 * reach weights that add up to 1; the first index.
+template <class T>
+inline int64_t antialiased(const ResizeAxis& a, Resampling mode, double at, T* weights) {
+  const double scale = a.scale > 0 ? a.scale : static_cast<double>(a.size) / static_cast<double>(a.extent);
+  const int64_t first = static_cast<int64_t>(ceil(at)) - a.reach;
+  const auto weight = [&](int t) {
+    if (a.exclude_outside && (first + t < 0 || first + t >= a.extent)) return 0.0;
+    const double d = abs(static_cast<double>(first + t) - at) * scale, c = a.cubic_a;
+    if (mode == Resampling::linear) return d < 1 ? 1 - d : 0.0;
+    if (d <= 1) return ((c + 2) * d - (c + 3)) * d * d + 1;
+    return d < 2 ? ((c * d - 5 * c) * d + 8 * c) * d - 4 * c : 0.0;
+  };
+  double sum = 0;
+  for (int t = 0; t < 2 * a.reach; ++t) sum += weight(t);
+  for (int t = 0; t < 2 * a.reach; ++t) weights[t] = static_cast<T>(weight(t) / sum);
+  return first;
+}
+
+// index[i * taps + t] and weights likewise, with 1, 2 or 4 taps (2 * reach when antialiasing); outside[i] (may be null): beyond the image.
 template <class T>
 inline void resize_table(const ResizeAxis& a, Resampling mode, int64_t* index, T* weights, uint8_t* outside) {
   const int taps = mode == Resampling::nearest ? 1 : mode == Resampling::linear ? 2 : 4;
@@ -63,6 +82,13 @@ inline void resize_table(const ResizeAxis& a, Resampling mode, int64_t* index, T
     if (outside) outside[i] = at < 0 || at > static_cast<double>(a.extent - 1);
     double w[4] = {1, 0, 0, 0};
     int64_t first;
+    if (a.reach > 0) {
+      first = antialiased(a, mode, at, weights + i * 2 * a.reach);
+      for (int t = 0; t < 2 * a.reach; ++t) {
+        index[i * 2 * a.reach + t] = smaller(larger(first + t, 0), a.extent - 1);
+      }
+      continue;
+    }
     if (mode == Resampling::nearest) {
       double whole = 0;
       switch (a.nearest) {

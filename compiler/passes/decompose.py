@@ -131,13 +131,55 @@ def matmul_of_vector(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace_by("reshape", rw.value("matmul", a, b), shape=op.result.type.shape)
 
 
-RULES: tuple[Rule, ...] = (batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector)
+@rule("resize")
+def resize_by_repeating(op: Op, rw: Rewriter) -> bool | None:
+    """A nearest resize that repeats each element a whole number of times along each axis => reshape,
+    broadcast_to, reshape: an index map that any region can hold."""
+    x = op.operands[0]
+    factors = [_whole_factor(op, axis) for axis in range(x.type.rank)]
+    split: list[Dim] = []
+    wide: list[Dim] = []
+    for extent, factor in zip(x.type.shape, factors, strict=True):
+        if factor is None:
+            return rw.fail("an axis is not repeated a whole number of times")
+        split += [extent, 1] if factor > 1 else [extent]
+        wide += [extent, factor] if factor > 1 else [extent]
+    if split == list(x.type.shape):
+        return None
+    parted = rw.value("reshape", x, shape=tuple(split))
+    repeated = rw.value("broadcast_to", parted, shape=tuple(wide))
+    return rw.replace_by("reshape", repeated, shape=op.result.type.shape)
+
+
+def _whole_factor(op: Op, axis: int) -> int | None:
+    """s when element i of a resize's result is exactly element i // s of its operand."""
+    attributes = op.attributes
+    extent, size = op.operands[0].type.shape[axis], attributes["sizes"][axis]
+    if attributes["mode"] != "nearest" or extent == 0:
+        return None
+    factor = floordiv(size, extent)
+    if not isinstance(factor, int) or factor < 1 or extent * factor != size:
+        return None
+    scales, rule = attributes["scales"], attributes["coordinates"]
+    if scales and scales[axis] != factor:
+        return None
+    if rule == "asymmetric":
+        return factor if attributes["nearest"] == "floor" or factor == 1 else None
+    # ((i + 0.5) / s - 0.5) rounded is i // s, since (i + 0.5) / s is never a whole number.
+    halves = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    return factor if rule in halves and attributes["nearest"].startswith("round") else None
+
+
+RULES: tuple[Rule, ...] = (
+    batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector, resize_by_repeating,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Decompose:
     """Writes batch, instance and group norm, Lp normalisation and products with vectors in terms of
-    multiplies, adds, reductions, layer norms and matrix products.
+    multiplies, adds, reductions, layer norms and matrix products, and resizes that only repeat
+    elements as movement.
 
     Required: code generation has no kernels for these ops.  16-bit floats are calculated in f32
     between the first and the last op, as the references do.

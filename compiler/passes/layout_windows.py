@@ -18,7 +18,7 @@ from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.compiler.target import Target
 
 # Ops of their own kernels that write through their result's layout and read through strides.
-STRIDED = ("max_pool", "average_pool")
+STRIDED = ("max_pool", "average_pool", "resize", "lrn")
 _REGIONS = (Kind.POINTWISE, Kind.REDUCTION, Kind.CONTRACTION)
 
 

@@ -35,6 +35,7 @@ struct Taps {
 };
 
 constexpr int64_t kL2Bytes = 1 << 20;       // assumed private cache
+constexpr int64_t kNearBytes = 1 << 16;     // a right operand this small is not worth prefetching
 constexpr int64_t kTable = 1024;            // pointers of one row block (8 KiB of stack)
 constexpr int64_t kBlockTiles = 8;          // row tiles that share one pass over large panels
 constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
@@ -132,15 +133,16 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
         const float* data = b.data + panel * b.k * kNR;
         for (int64_t i = 0; i < count; ++i) {
           const Tile& t = block[i];
-          const micro_fn* kernels = micros.fn[t.rows - 1];
+          const bool far = m == m0 && first == 0 && i == 0 && nv == kNV && b.n * b.k * 4 > kNearBytes;
+          const micro_fn kernel = far ? micros.first[t.rows - 1] : micros.fn[t.rows - 1][nv - 1];
           if (!chunked) {
-            kernels[nv - 1](t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, tile, kNR,
+            kernel(t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, tile, kNR,
                             false);
           } else {
             for (int64_t tap = 0; tap < taps; tap += tap_limit) {
               const int64_t stop = tap + tap_limit < taps ? tap + tap_limit : taps;
               const Taps some = source.fill(t.row0, t.rows, tap, stop, at, koff, scratch);
-              kernels[nv - 1](some.count, some.run, at, koff, data, tile, kNR, tap > 0);
+              kernel(some.count, some.run, at, koff, data, tile, kNR, tap > 0);
             }
           }
           finish(t, panel);

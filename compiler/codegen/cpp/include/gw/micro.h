@@ -8,7 +8,7 @@
 //        run KW*CI when the window is contiguous in memory. The pointers may be anywhere: strided rows,
 //        rows of different images, one shared zero row.
 // panel  right operand packed by packing.py (or pack_panel below): [K][NV * kLanes], zero padded.
-// tile   float, row stride ld; written (or added to, when `accumulate`).
+// tile   float, row stride ld; written, or with `accumulate` the sums to go on from.
 //
 // Each accumulator lives in a register; per k the kernel loads NV vectors of B and broadcasts MR scalars
 // of A. With MR <= 4 there are too few independent chains to hide the latency of an FMA, so skinny_table
@@ -22,10 +22,12 @@
 
 namespace gw GW_HIDDEN {
 
+constexpr int64_t kFetchAhead = 2048;  // floats of the panel: 64 rows, some 200 ns
+
 typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
                          const float* panel, float* tile, int64_t ld, bool accumulate);
 
-template <int MR, int NV, int KU>
+template <int MR, int NV, int KU, bool Fetch>
 GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
                        const float* panel, float* tile, int64_t ld, bool accumulate) {
   constexpr int W = NV * kLanes;
@@ -38,34 +40,52 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
       for (int v = 0; v < NV; ++v) acc[u][r][v] = splat(0.0f);
     }
   }
+  // Going on from the sums in the tile makes one chain of the pieces: cutting k does not change a bit.
+  if (accumulate) {
+    GW_UNROLL
+    for (int r = 0; r < MR; ++r) {
+      GW_UNROLL
+      for (int v = 0; v < NV; ++v) acc[0][r][v] = load(tile + r * ld + v * kLanes);
+    }
+  }
+  const int64_t whole = run / KU * KU;
   for (int64_t t = 0; t < taps; ++t) {
+    // Pointers to the ends and an index that counts up to zero: 12 rows, panel and index fill the 16 integer
+    // registers, so nothing else may be live in the loop.
     const float* a[MR];
     GW_UNROLL
-    for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r];
+    for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r] + whole;
     const float* b = panel + koff[t] * W;
-    int64_t i = 0;
-    for (; i + KU <= run; i += KU) {
-      GW_UNROLL
-      for (int u = 0; u < KU; ++u) {
-        vf bv[NV];
+    int64_t i = -whole * 4;  // bytes
+    if (i < 0) {
+      do {
         GW_UNROLL
-        for (int v = 0; v < NV; ++v) bv[v] = load(b + u * W + v * kLanes);
-        GW_UNROLL
-        for (int r = 0; r < MR; ++r) {
-          const vf av = splat(a[r][i + u]);
+        for (int u = 0; u < KU; ++u) {
+          vf bv[NV];
           GW_UNROLL
-          for (int v = 0; v < NV; ++v) acc[u][r][v] = fma(av, bv[v], acc[u][r][v]);
+          for (int v = 0; v < NV; ++v) {
+            bv[v] = load(b + u * W + v * kLanes);
+            if (Fetch) __builtin_prefetch(b + u * W + v * kLanes + kFetchAhead);
+          }
+          GW_UNROLL
+          for (int r = 0; r < MR; ++r) {
+            const vf av = splat(*reinterpret_cast<const float*>(reinterpret_cast<const char*>(a[r] + u) + i));
+            GW_UNROLL
+            for (int v = 0; v < NV; ++v) acc[u][r][v] = fma(av, bv[v], acc[u][r][v]);
+          }
         }
-      }
-      b += KU * W;
+        b += KU * W;
+        i += KU * 4;
+        GW_OPAQUE(i);
+      } while (i != 0);
     }
     if (KU > 1) {
-      for (; i < run; ++i, b += W) {
+      for (int64_t rest = 0; rest < run - whole; ++rest, b += W) {
         GW_UNROLL
         for (int v = 0; v < NV; ++v) {
           const vf bv = load(b + v * kLanes);
           GW_UNROLL
-          for (int r = 0; r < MR; ++r) acc[0][r][v] = fma(splat(a[r][i]), bv, acc[0][r][v]);
+          for (int r = 0; r < MR; ++r) acc[0][r][v] = fma(splat(a[r][rest]), bv, acc[0][r][v]);
         }
       }
     }
@@ -77,18 +97,17 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
       vf x = acc[0][r][v];
       GW_UNROLL
       for (int u = 1; u < KU; ++u) x += acc[u][r][v];
-      float* out = tile + r * ld + v * kLanes;
-      if (accumulate) x += load(out);
-      store(out, x);
+      store(tile + r * ld + v * kLanes, x);
     }
   }
 }
 
 constexpr int kSkinny = 4;  // problems of at most this many rows use skinny_table
 
-// fn[MR - 1][NV - 1]
+// [MR - 1][NV - 1]; first[MR - 1] is for the first pass over a full panel that may be far away: it prefetches.
 struct MicroTable {
   micro_fn fn[kMR][kNV];
+  micro_fn first[kMR];
 };
 
 namespace micro_detail {
@@ -99,7 +118,9 @@ constexpr int skinny_sums(int mr) {
 }
 template <int MR, int NV, bool Skinny>
 constexpr void fill(MicroTable& t) {
-  t.fn[MR - 1][NV - 1] = micro<MR, NV, Skinny ? skinny_sums(MR) : 1>;
+  constexpr int KU = Skinny ? skinny_sums(MR) : 1;
+  t.fn[MR - 1][NV - 1] = micro<MR, NV, KU, false>;
+  if (NV == kNV) t.first[MR - 1] = micro<MR, kNV, KU, true>;
   if constexpr (NV > 1) {
     fill<MR, NV - 1, Skinny>(t);
   } else if constexpr (MR > 1) {

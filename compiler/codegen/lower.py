@@ -23,7 +23,7 @@ from graphwright.compiler.codegen.scalar import (
 )
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape
-from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.layout import origin_of, spans_of
 from graphwright.compiler.ir.op import Kind, OpDef
 from graphwright.compiler.ir.types import I64, DType, TensorType
@@ -39,6 +39,24 @@ def problem(op: Op, reason: str, fix: str = "") -> UnsupportedError:
     return UnsupportedError(
         f"no kernel for {op.name}", [Problem(node=where, op=op.name, reason=reason, fix=fix)]
     )
+
+
+def as_region(op: Op) -> tuple[Graph, tuple[Value, ...]]:
+    """The body and operands of a region; a lone op gets a body of itself."""
+    if op.name == "fused":
+        return op.bodies[0], op.operands
+    body = Graph(op.name, registry=op.graph.registry)
+    body.symbols = dict(op.graph.symbols)
+    inputs = [body.add_input(f"a{i}", v.type) for i, v in enumerate(op.operands)]
+    inner = body.create(
+        op.name,
+        inputs,
+        op.attributes,
+        origins=op.origins,
+        types=[r.type for r in op.results],
+    )
+    body.set_outputs(inner.results)
+    return body, op.operands
 
 
 def offset_of(type: TensorType, coordinates: Sequence[Dim], domain: Domain) -> Dim:

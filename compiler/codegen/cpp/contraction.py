@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 
 from graphwright.compiler.codegen.cpp.convolution import emit_conv, emit_conv_transpose
 from graphwright.compiler.codegen.cpp.exact_contraction import as_reduction, can_be_reduction
-from graphwright.compiler.codegen.cpp.function import as_region
 from graphwright.compiler.codegen.cpp.matmul import emit_matmul
 from graphwright.compiler.codegen.cpp.reduction import reduction_launch
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.codegen.scalar import compute_dtype
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.op import Kind

@@ -155,21 +155,3 @@ def check_dtype(op: Op, dtype: DType) -> None:
 def type_order(type: TensorType) -> tuple[int, ...]:
     """The axes in physical order, outermost first (blocks ignored)."""
     return tuple(range(type.rank)) if type.layout is None else type.layout.order
-
-
-def as_region(op: Op) -> tuple[Graph, tuple[Value, ...]]:
-    """The body and operands of a region; a lone op gets a body of itself."""
-    if op.name == "fused":
-        return op.bodies[0], op.operands
-    body = Graph(op.name, registry=op.graph.registry)
-    body.symbols = dict(op.graph.symbols)
-    inputs = [body.add_input(f"a{i}", v.type) for i, v in enumerate(op.operands)]
-    inner = body.create(
-        op.name,
-        inputs,
-        op.attributes,
-        origins=op.origins,
-        types=[r.type for r in op.results],
-    )
-    body.set_outputs(inner.results)
-    return body, op.operands

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from graphwright.compiler.codegen.cpp.function import (
     KernelBuilder,
-    as_region,
     check_dtype,
     type_order,
 )
@@ -15,7 +14,7 @@ from graphwright.compiler.codegen.cpp.nest import Part, Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import storage_type
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
 from graphwright.compiler.codegen.scalar import Load
 from graphwright.compiler.ir.dims import Shape
 from graphwright.compiler.ir.graph import Graph, Op, Value

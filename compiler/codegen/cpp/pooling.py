@@ -7,11 +7,10 @@ from graphwright.compiler.codegen.cpp.convolution import (
     channels_last,
     spatial_tiling,
 )
-from graphwright.compiler.codegen.cpp.function import as_region
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.codegen.scalar import compute_dtype
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op

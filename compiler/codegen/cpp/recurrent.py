@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphwright.compiler.codegen.cpp.epilogue import check_float
-from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region
+from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.operand import Operands, Strided
 from graphwright.compiler.codegen.cpp.types import float_literal
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Workspace
-from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op

@@ -14,7 +14,7 @@ from graphwright.compiler.codegen.cpp.epilogue import (
     calculated_value,
     coordinates_behind,
 )
-from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region
+from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.loops import emit_parallel, model_symbols
 from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together, needed_definitions
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise, stem_of
@@ -23,7 +23,7 @@ from graphwright.compiler.codegen.cpp.row import Row
 from graphwright.compiler.codegen.cpp.row_text import RowWriter
 from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import Coordinates, offset_of, problem
+from graphwright.compiler.codegen.lower import Coordinates, as_region, offset_of, problem
 from graphwright.compiler.codegen.lower_opaque import unrolled_length
 from graphwright.compiler.codegen.scalar import Given, Load, Node
 from graphwright.compiler.ir import dims

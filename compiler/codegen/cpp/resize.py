@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region, type_order
+from graphwright.compiler.codegen.cpp.function import KernelBuilder, type_order
 from graphwright.compiler.codegen.cpp.loops import emit_nest
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import scalar_type, storage_type
 from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
-from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
 from graphwright.compiler.codegen.scalar import Apply, Node, Number, compute_dtype
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim

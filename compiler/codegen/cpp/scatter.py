@@ -6,13 +6,13 @@ sums have one order.
 
 from __future__ import annotations
 
-from graphwright.compiler.codegen.cpp.function import KernelBuilder, as_region, type_order
+from graphwright.compiler.codegen.cpp.function import KernelBuilder, type_order
 from graphwright.compiler.codegen.cpp.loops import Nest, emit_nest, model_symbols, serial_function
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import read, scalar_type, stored
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
 from graphwright.compiler.codegen.scalar import Node, compute_dtype
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value

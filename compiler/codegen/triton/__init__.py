@@ -7,14 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Step
+from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.triton.convolution import emit_convolution
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
+from graphwright.compiler.codegen.triton.windows import emit_depthwise, emit_pool
 from graphwright.compiler.ir.graph import Op
+from graphwright.compiler.ir.op import Kind
+
+
+def emit_contraction(op: Op) -> EmittedLaunch:
+    """By the contraction in the region: a product, a convolution, or a depthwise one."""
+    (root,) = (o for o in op.bodies[0].ops if o.kind is Kind.CONTRACTION)
+    if root.name == "matmul":
+        return emit_matmul(op, root)
+    if root.name == "conv":
+        depthwise = root.operands[1].type.shape[1] == 1 and root.attribute("groups") > 1
+        return (emit_depthwise if depthwise else emit_convolution)(op, root)
+    raise problem(root, f"{root.name} has no Triton kernel yet", "compile for the cpu target")
+
 
 TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:pointwise": lambda op: [emit_pointwise(op)],
     "region:reduction": lambda op: [emit_reduction(op)],
-    "region:contraction": lambda op: [emit_matmul(op)],
+    "region:contraction": lambda op: [emit_contraction(op)],
+    "max_pool": lambda op: [emit_pool(op)],
+    "average_pool": lambda op: [emit_pool(op)],
 }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from graphwright.compiler.codegen.expressions import Domain
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.codegen.triton.build import TritonKernel
 from graphwright.compiler.codegen.triton.printing import POINTERS, Printer
 from graphwright.compiler.ir import dims
@@ -49,7 +49,8 @@ class Region:
     """A fused op being emitted: its body, pointer names, and how it becomes a launch."""
 
     def __init__(self, op: Op) -> None:
-        self.op, self.body = op, op.bodies[0]
+        self.op = op
+        self.body, self.operands = as_region(op)
         self.inputs = list(self.body.inputs)
         self.outputs = list(self.body.outputs)
         self.pointers: dict[Value, str] = {v: f"p_in{i}" for i, v in enumerate(self.inputs)}
@@ -101,7 +102,7 @@ class Region:
         n = len(self.inputs)
         return EmittedLaunch(
             kernel,
-            (*self.op.operands, *self.op.results),
+            (*self.operands, *self.op.results),
             writes=tuple(range(n, n + len(self.outputs))),
             scalars=tuple(dims.of(symbol) for symbol, _ in scalars),
             ops=(self.op.id,),

@@ -13,9 +13,9 @@ from graphwright.compiler.codegen.lower import (
     problem,
     reshape_coordinates,
 )
-from graphwright.compiler.codegen.scalar import Given, Node
+from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, next_power_of_two
-from graphwright.compiler.codegen.triton.printing import triton_type
+from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Op, Value
@@ -35,12 +35,9 @@ def tile_sizes(m: Dim, n: Dim, k: Dim) -> tuple[int, int, int, int]:
     return block_m, block_n, block_k, 4
 
 
-def emit_matmul(op: Op) -> EmittedLaunch:
+def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     """One program per tile (grid axis 0) and batch (grid axis 1)."""
     region = Region(op)
-    (root,) = (o for o in region.body.ops if o.kind is Kind.CONTRACTION)
-    if root.name != "matmul":
-        raise problem(root, f"{root.name} has no Triton kernel yet", "compile for the cpu target")
     a, b = root.operands
     if a.type.rank < 2 or b.type.rank < 2:
         raise problem(root, "a matmul of vectors has no Triton kernel yet", "reshape to matrices")
@@ -62,6 +59,7 @@ def emit_matmul(op: Op) -> EmittedLaunch:
     p.line(f"n = tile % {p.dim(tiles_n)} * {block_n} + tl.arange(0, {block_n})")
     p.line(f"in_m, in_n = m < {p.dim(m_extent)}, n < {p.dim(n_extent)}")
     p.bind(batch, "batch")
+    p.bind(m, "m[:, None]", "in_m[:, None]")
     over_batch = axes_coordinates(batch, batch_shape, range(len(batch_shape)), domain)
     leading = tuple(over_batch[i] for i in range(len(batch_shape)))
     accumulate = "float64" if a.type.dtype.bits == 64 else "float32"
@@ -72,42 +70,60 @@ def emit_matmul(op: Op) -> EmittedLaunch:
     p.line(f"in_k = k < {p.dim(k_extent)}")
     dtype = triton_type(a.type.dtype)
     lowering = Lowering(domain)
-    p.bind(m, "m[:, None]", "in_m[:, None]")
     p.bind(k, "k[None, :]", "in_k[None, :]")
     at_a = (*lowering.broadcast(leading, batch_shape, a.type.shape[:-2]), m, k)
     left = p.node(lowering.at(a, at_a))
+    p.forget(k)
     p.bind(k, "k[:, None]", "in_k[:, None]")
     p.bind(n, "n[None, :]", "in_n[None, :]")
     at_b = (*lowering.broadcast(leading, batch_shape, b.type.shape[:-2]), k, n)
     right = p.node(lowering.at(b, at_b))
     p.line(f"sums = tl.dot({left}.to({dtype}), {right}.to({dtype}), sums, input_precision='ieee')")
     p.leave(saved)
-    compute = "tl.float64" if accumulate == "float64" else "tl.float32"
-    stored = root.result.type.dtype
-    text = (
-        "sums"
-        if triton_type(stored) == compute
-        else f"sums.to({triton_type(stored)}).to({compute})"
-    )
-    p.line(f"product = {text}")
-    p.bind(m, "m[:, None]", "in_m[:, None]")
     p.bind(n, "n[None, :]", "in_n[None, :]")
-    provided = Given("product", a.type.dtype)
+    store_product(region, root, p, (*leading, m, n), (m, n))
+    tiles = dims.multiply(dims.ceildiv(m_extent, block_m), tiles_n)
+    summary = f"matmul {m_extent} x {n_extent} x {k_extent}, {batches} batches"
+    stem = "_".join(o.name for o in region.body.ops)
+    return region.launch(stem, summary, p, (tiles, batches), num_warps=warps)
+
+
+def store_product(
+    region: Region,
+    root: Op,
+    p: Printer,
+    at: Coordinates,
+    over: tuple[Dim, Dim],
+    *,
+    bias: Value | None = None,
+    bias_at: Coordinates = (),
+) -> None:
+    """Bias, rounding to the contraction's type, epilogue and stores of the tile `sums`.
+
+    `at` are the coordinates of the tile's elements in the contraction's result, `over` the loops
+    of its rows and columns.
+    """
+    stored = root.result.type.dtype
+    compute = triton_type(stored) if stored.bits == 64 else "tl.float32"
+    text = "sums"
+    if bias is not None:
+        text = f"(sums + {p.node(Lowering(region.domain).at(bias, bias_at))})"
+    if triton_type(stored) != compute:
+        text = f"{text}.to({triton_type(stored)}).to({compute})"
+    p.line(f"product = {text}")
+    provided = Given("product", compute_dtype(stored))
 
     def given(value: Value, coordinates: Coordinates) -> Node | None:
         del coordinates
         return provided if value is root.result else None
 
-    epilogue = Lowering(domain, given=given)
-    over: tuple[Symbol, ...] = dims.symbols_of([m, n])
+    epilogue = Lowering(region.domain, given=given)
+    symbols: tuple[Symbol, ...] = dims.symbols_of(over)
     for value, pointer in zip(region.outputs, region.out_pointers, strict=True):
-        inner, at = store_coordinates(value, (*leading, m, n), root, region)
-        node = epilogue.at(inner, (*leading, m, n))
-        p.store(pointer, value.type.dtype, offset_of(value.type, at, domain), node, over)
-    tiles = dims.multiply(dims.ceildiv(m_extent, block_m), tiles_n)
-    summary = f"matmul {m_extent} x {n_extent} x {k_extent}, {batches} batches"
-    stem = "_".join(o.name for o in region.body.ops)
-    return region.launch(stem, summary, p, (tiles, batches), num_warps=warps)
+        inner, where = store_coordinates(value, at, root, region)
+        node = epilogue.at(inner, at)
+        offset = offset_of(value.type, where, region.domain)
+        p.store(pointer, value.type.dtype, offset, node, symbols)
 
 
 def store_coordinates(

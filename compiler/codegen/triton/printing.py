@@ -22,6 +22,7 @@ from graphwright.compiler.codegen.scalar import (
     Number,
     Wrapped,
 )
+from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol, bounds
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import DType
@@ -73,6 +74,14 @@ class Printer:
         self._bound[symbol] = text
         if mask:
             self._masks[symbol] = mask
+
+    def forget(self, variable: Dim) -> None:
+        """Drops what was computed from a loop variable, which is about to be bound otherwise."""
+        symbol = variable.symbol if isinstance(variable, Expr) else None
+        for derived in [s for s in self._bound if s in self.domain.definitions]:
+            if symbol in self.roots(dims.of(derived)):
+                del self._bound[derived]
+        self._names.clear()
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)

@@ -134,6 +134,43 @@ REGIONS = {
   return %0 as "y"
 }
 """,
+    "conv_bias_relu": """graph @g(N in 1..16, H in 1..64) {
+  input %x: f32[N, 6, H, 11]
+  input %w: f32[20, 3, 3, 2]
+  input %b: f32[20]
+  %0 = fused(%x, %w, %b) {region = "contraction"} : f32[N, 20, (H + 3) floordiv 2, 12]
+    body(%a0: f32[N, 6, H, 11], %a1: f32[20, 3, 3, 2], %a2: f32[20]) {
+      %0 = conv(%a0, %a1, %a2) {strides = [2, 1], low = [2, 1], high = [1, 2], dilations = [1, 2], groups = 2} : f32[N, 20, (H + 3) floordiv 2, 12]
+      %1 = relu(%0) : f32[N, 20, (H + 3) floordiv 2, 12]
+      return %1
+    }
+  return %0 as "y"
+}
+""",
+    "depthwise_with_residual": """graph @g(N in 1..16, H in 3..64) {
+  input %x: f32[N, 6, H, 9]
+  input %w: f32[6, 1, 3, 3]
+  %0 = fused(%x, %w) {region = "contraction"} : f32[N, 6, H, 9]
+    body(%a0: f32[N, 6, H, 9], %a1: f32[6, 1, 3, 3]) {
+      %0 = conv(%a0, %a1) {strides = [1, 1], low = [1, 1], high = [1, 1], dilations = [1, 1], groups = 6} : f32[N, 6, H, 9]
+      %1 = add(%0, %a0) : f32[N, 6, H, 9]
+      return %1
+    }
+  return %0 as "y"
+}
+""",
+    "max_pool": """graph @g(N in 1..16, H in 3..64) {
+  input %x: f32[N, 5, H, 9]
+  %0 = max_pool(%x) {kernel = [3, 2], strides = [2, 2], low = [1, 0], high = [1, 0], dilations = [1, 1], ceil_mode = true} : f32[N, 5, H floordiv 2 + 1, 5]
+  return %0 as "y"
+}
+""",
+    "average_pool": """graph @g(N in 1..16, H in 3..64) {
+  input %x: f32[N, 5, H, 9]
+  %0 = average_pool(%x) {kernel = [3, 3], strides = [2, 2], low = [1, 1], high = [1, 1], dilations = [1, 1], count_include_pad = false} : f32[N, 5, (H + 1) floordiv 2, 5]
+  return %0 as "y"
+}
+""",
     "half_precision": """graph @g(B in 1..512) {
   input %x: f16[B, 40]
   input %y: f16[40]
@@ -147,13 +184,13 @@ REGIONS = {
 }
 """,
 }
-BINDING = {"B": 3, "S": 37}
+BINDING = {"B": 3, "S": 37, "N": 2, "H": 8}
 LONG = {"softmax_long_rows": {"B": 2, "S": 9001}}
 
 
 def launches_of(text: str):
     graph = parse_graph(text, registry=REGISTRY)
-    (op,) = (o for o in graph.ops if o.name == "fused")
+    (op,) = graph.ops
     (launch,) = emit(op, Target.parse("cuda:sm_90"))
     return graph, launch
 

@@ -1,0 +1,140 @@
+"""Windows without a matrix product: pools and depthwise convolutions, one output element a lane.
+
+The taps of a window are unrolled; an output element's window is read through an index map, so any
+layout serves, and taps outside the tensor are masked.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.scalar import Given, Node, Number, compute_dtype
+from graphwright.compiler.codegen.triton.convolution import window_position
+from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, shape_in_order
+from graphwright.compiler.codegen.triton.matmul import store_coordinates
+from graphwright.compiler.codegen.triton.printing import Printer, triton_type
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.graph import Op, Value
+
+BLOCK = 256
+MOST_TAPS = 225
+
+
+class Window:
+    """The flat loop over one root's result, and the taps of each element's window."""
+
+    def __init__(self, region: Region, root: Op, kernel: tuple[int, ...]) -> None:
+        self.region, self.root, self.kernel = region, root, kernel
+        self.domain, self.printer = region.domain, region.printer()
+        result = root.result
+        order, extents = shape_in_order(result)
+        self.total = dims.product(extents)
+        self.index = self.domain.loop("i", self.total)
+        p = self.printer
+        p.line(f"i = tl.program_id(0).to(tl.int64) * {BLOCK} + tl.arange(0, {BLOCK})")
+        p.line(f"in_range = i < {p.dim(self.total)}")
+        p.bind(self.index, "i", "in_range")
+        self.at = axes_coordinates(self.index, result.type.shape, order, self.domain)
+        self.coordinates: Coordinates = tuple(self.at[a] for a in range(result.type.rank))
+        if len(list(itertools.product(*map(range, kernel)))) > MOST_TAPS:
+            raise problem(root, f"a window of {kernel} has no Triton kernel yet")
+
+    def taps(self) -> list[tuple[tuple[int, ...], tuple[Dim, ...], list[tuple[Dim, Dim]]]]:
+        """(tap, input position, when it is inside) of every tap, in order."""
+        out: list[tuple[tuple[int, ...], tuple[Dim, ...], list[tuple[Dim, Dim]]]] = []
+        for tap in itertools.product(*map(range, self.kernel)):
+            position, inside = window_position(self.root, self.at, list(tap))
+            out.append((tap, position, inside))
+        return out
+
+    def finish(self, result: str, stem: str) -> EmittedLaunch:
+        """Rounds the root's result, runs the epilogue and stores."""
+        root, p = self.root, self.printer
+        dtype = root.result.type.dtype
+        compute = compute_dtype(dtype)
+        text = result
+        if compute != dtype:
+            text = f"{result}.to({triton_type(dtype)}).to({triton_type(compute)})"
+        p.line(f"whole = {text}")
+        provided = Given("whole", compute)
+
+        def given(value: Value, at: Coordinates) -> Node | None:
+            del at
+            return provided if value is root.result else None
+
+        epilogue = Lowering(self.domain, given=given)
+        for value, pointer in zip(self.region.outputs, self.region.out_pointers, strict=True):
+            inner, where = store_coordinates(value, self.coordinates, root, self.region)
+            node = epilogue.at(inner, self.coordinates)
+            offset = offset_of(value.type, where, self.domain)
+            p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(self.index))
+        summary = f"{root.name} with windows of {self.kernel}, {self.total} elements"
+        return self.region.launch(stem, summary, p, (dims.ceildiv(self.total, BLOCK),))
+
+
+def _zeros(p: Printer, name: str, root: Op, value: str = "0") -> None:
+    dtype = triton_type(compute_dtype(root.result.type.dtype))
+    p.line(f"{name} = tl.full([{BLOCK}], {value}, {dtype})")
+
+
+def emit_depthwise(op: Op, root: Op) -> EmittedLaunch:
+    """A convolution whose groups have one input channel: every output channel from one of them."""
+    x, w = root.operands[:2]
+    kernel = tuple(n for n in w.type.shape[2:] if isinstance(n, int))
+    if len(kernel) != w.type.rank - 2:
+        raise problem(root, f"its weight has the shape {w.type}, want known extents")
+    window = Window(Region(op), root, kernel)
+    p, lowering = window.printer, Lowering(window.domain)
+    filters = dims.floordiv(w.type.shape[0], root.attribute("groups"))
+    channel = window.at[1]
+    zero = lowering.node(Number(0.0, compute_dtype(x.type.dtype)))
+    _zeros(p, "sums", root)
+    for tap, position, inside in window.taps():
+        at = (window.at[0], window.domain.quotient(channel, filters), *position)
+        value = p.node(lowering.choose(inside, lambda at=at: lowering.at(x, at), lambda: zero))
+        weight = p.node(lowering.at(w, (channel, 0, *tap)))
+        p.line(f"sums += {value} * {weight}")
+    if len(root.operands) > 2:
+        p.line(f"sums += {p.node(lowering.at(root.operands[2], (channel,)))}")
+    return window.finish("sums", "_".join(o.name for o in window.region.body.ops))
+
+
+def emit_pool(op: Op) -> EmittedLaunch:
+    """max_pool and average_pool of floats."""
+    region = Region(op)
+    (root,) = region.body.ops
+    x = root.operands[0]
+    if not x.type.dtype.is_float:
+        raise problem(op, f"a pool of {x.type.dtype} has no Triton kernel yet")
+    window = Window(region, root, root.attribute("kernel"))
+    p, lowering = window.printer, Lowering(window.domain)
+    compute = compute_dtype(x.type.dtype)
+    largest = root.name == "max_pool"
+    neutral = lowering.node(Number(float("-inf") if largest else 0.0, compute))
+    _zeros(p, "best" if largest else "sums", root, "float('-inf')" if largest else "0")
+    if not largest:
+        _zeros(p, "count", root)
+    for _, position, inside in window.taps():
+        at = (window.at[0], window.at[1], *position)
+        value = p.node(lowering.choose(inside, lambda at=at: lowering.at(x, at), lambda: neutral))
+        if largest:
+            p.line(f"best = tl.maximum(best, {value}, propagate_nan=tl.PropagateNan.ALL)")
+            continue
+        p.line(f"sums += {value}")
+        counted = _counted(root, position) if root.attribute("count_include_pad") else inside
+        one, none = (lowering.node(Number(n, compute)) for n in (1.0, 0.0))
+        p.line(f"count += {p.node(lowering.choose(counted, lambda o=one: o, lambda n=none: n))}")
+    return window.finish("best" if largest else "(sums / tl.maximum(count, 1))", root.name)
+
+
+def _counted(root: Op, position: tuple[Dim, ...]) -> list[tuple[Dim, Dim]]:
+    """When a tap lies in the tensor or its declared padding."""
+    shape, low, high = root.operands[0].type.shape, root.attribute("low"), root.attribute("high")
+    out: list[tuple[Dim, Dim]] = []
+    for i, at in enumerate(position):
+        out.append((-1 - low[i], at))
+        out.append((at, shape[i + 2] + high[i]))
+    return out

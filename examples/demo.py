@@ -33,7 +33,8 @@ class Pair:
     """A model compiled by us and the same one in ONNX Runtime, with what they said and took."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        artifact = FOLDER / path.with_suffix(".gw").name
+        print(f"compiling {path.parent.name} ({path.name}) ...", flush=True)
+        artifact = FOLDER / f"{path.parent.name}.gw"
         start = time.perf_counter()
         model = gw.compile(path, threads=threads)
         model.save(artifact)
@@ -42,8 +43,8 @@ class Pair:
         self.ours = gw.load(artifact, threads=threads)
         loaded = time.perf_counter() - start
         print(
-            f"compiled {path.name} in {compiled:.1f} s to {artifact.relative_to(ROOT)} "
-            f"({artifact.stat().st_size / 1e6:.1f} MB, loads in {1e3 * loaded:.0f} ms)"
+            f"  took {compiled:.1f} s; {artifact.relative_to(ROOT)} has "
+            f"{artifact.stat().st_size / 1e6:.1f} MB and loads in {1e3 * loaded:.0f} ms"
         )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -108,11 +109,12 @@ def show_file_types(model: Path, page: Path, threads: int) -> None:
     """What kind of file is each of these?"""
     labels = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
     pair = Pair(model, threads)
+    print("  what kinds of files are these?")
     for name in ("README.md", "scripts/demo", "examples/demo.py", "pyproject.toml", page):
         path = ROOT / name
         scores = pair(file_features(path))[0]
         best = int(scores.argmax())
-        print(f"  {path.name:16} is {labels[best]} ({100 * scores[best]:.1f} %)")
+        print(f"    {path.name:16} is {labels[best]} ({100 * scores[best]:.1f} %)")
     pair.compare()
 
 
@@ -121,14 +123,13 @@ def show_page(detector: Path, recogniser: Path, page: Path, threads: int) -> Non
     find, read = Pair(detector, threads), Pair(recogniser, threads)
     characters = read.theirs.get_modelmeta().custom_metadata_map["character"]
     picture = enlarged(Image.open(page), 1.5)
-    print(f"  {page.name} says (each line has its own width, one artifact serves all):")
+    print(f"  what does the photograph {page.name} say? (one artifact serves lines of every width)")
     for line in find_lines(picture, find):
         text, confidence = decode(read(line_array(line))[0], characters)
         print(f"    {text}   ({100 * confidence:.0f} %)")
-    print("  detector:")
-    find.compare()
-    print("  recogniser:")
-    read.compare()
+    for name, pair in (("detector", find), ("recogniser", read)):
+        print(f"  {name}:")
+        pair.compare()
 
 
 def main() -> None:

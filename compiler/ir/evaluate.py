@@ -160,10 +160,7 @@ class _Run:
                 f"{print_op(op)}: its reference made {array.dtype}, the type says {type.dtype}"
             )
         for axis, (dim, size) in enumerate(zip(type.shape, array.shape, strict=False)):
-            symbol = dim.symbol if isinstance(dim, Expr) else None
-            if symbol is not None and symbol.name not in self.binding:
-                self.binding[symbol.name] = size  # bound in mid-run
-            elif evaluate_dim(dim, self.binding) != size:
+            if evaluate_dim(dim, self.binding) != size:
                 raise EvaluationError(
                     f"{print_op(op)}: axis {axis} is {size}, the type says {dim} = "
                     f"{evaluate_dim(dim, self.binding)} (with {self.binding})"

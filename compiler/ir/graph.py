@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from graphwright.compiler.ir.dims import Symbol, symbols_of
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Constraint, Inference, InferenceError, Kind, OpDef, Registry
+from graphwright.compiler.ir.symbol_scope import dims_in
 from graphwright.compiler.ir.types import TensorType
 
 
@@ -253,6 +254,11 @@ class Graph:
         op.results = tuple(Value(t, self, op, i, hints[i]) for i, t in enumerate(inferred))
         for symbol in symbols_of(d for t in inferred for d in t.shape):
             self.add_symbol(symbol)
+        for symbol in symbols_of(dims_in(complete.values())):
+            self.add_symbol(symbol)
+        for body in bodies:
+            for symbol in body.symbols.values():
+                self.add_symbol(symbol)
         for constraint in inference.constraints:
             if constraint not in self.constraints:
                 self.constraints.append(constraint)

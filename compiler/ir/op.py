@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from graphwright.compiler.ir.dims import Comparison, Dim, Shape, evaluate, prove
+from graphwright.compiler.ir.dims import Comparison, Dim, Shape, Symbol, evaluate, prove
 from graphwright.compiler.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Effect(StrEnum):
     PURE = "pure"
     RANDOM = "random"
     WRITES = "writes"  # consumes a version of the operand that a result aliases
+    BINDS = "binds"  # gives symbols their sizes: what uses these comes later
 
 
 class InferenceError(ValueError):
@@ -122,7 +123,7 @@ class Reference:
     `run(body, arrays)` evaluates a body of a control-flow or fused op.
     """
 
-    binding: Mapping[str, int] = field(default_factory=dict)
+    binding: dict[str, int] = field(default_factory=dict[str, int])
     results: Sequence[TensorType] = ()
     compute: np.dtype | None = None
     run: Callable[[Graph, Sequence[np.ndarray]], list[np.ndarray]] | None = None
@@ -134,6 +135,15 @@ class Reference:
 
     def sizes(self, dims: Iterable[Dim]) -> tuple[int, ...]:
         return tuple(evaluate(d, self.binding) for d in dims)
+
+    def bind(self, symbol: Symbol, size: int) -> None:
+        """Gives a symbol its size from now on.  Raises ValueError outside its range."""
+        if not symbol.min <= size <= symbol.max or size % symbol.multiple_of:
+            raise ValueError(
+                f"the data make {symbol.name} = {size}, want {symbol.min} to {symbol.max} by "
+                f"{symbol.multiple_of}"
+            )
+        self.binding[symbol.name] = size
 
 
 REQUIRED: Any = object()
@@ -176,6 +186,10 @@ class OpDef:
     ) -> Sequence[TensorType]:
         """Result types.  Raises InferenceError naming what was expected."""
         raise NotImplementedError(f"{self.name}: infer")
+
+    def binds(self, attributes: Attributes) -> tuple[Symbol, ...]:
+        """The symbols that an op gives their sizes, for the ops after it (and its own bodies)."""
+        return ()
 
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference

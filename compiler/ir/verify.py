@@ -13,16 +13,19 @@ Rules (numbers are stable and appear in messages):
 10. A fused region holds what its kind allows: one reduction, one contraction, or neither.
 11. After a write through an alias, the older version of the operand is not read.
 12. Graph inputs and outputs of the top level are row-major.
+13. A symbol is bound by one op at most and, when it is, mentioned only after that op, in its graph or
+    in a body below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from graphwright.compiler.ir.dims import prove, symbols_of
+from graphwright.compiler.ir.dims import Dim, Symbol, prove, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op, Use, Value
 from graphwright.compiler.ir.op import Effect, Inference, InferenceError, Kind
 from graphwright.compiler.ir.printer import print_op
+from graphwright.compiler.ir.symbol_scope import bound_by, dims_in
 from graphwright.compiler.ir.types import TensorType
 
 
@@ -37,6 +40,44 @@ class VerifyError(ValueError):
 def verify(graph: Graph) -> None:
     """Raises VerifyError for the first broken rule of the module's list."""
     _verify(graph, graph, top=True)
+    late = _late_symbols(graph)
+    if late:
+        _check_scopes(graph, late, set())
+
+
+def _late_symbols(graph: Graph) -> set[Symbol]:
+    """The symbols that ops bind."""
+    found: set[Symbol] = set()
+    graphs = [graph]
+    for at in graphs:
+        for op in at.ops:
+            if op.kind is not Kind.CONTROL:
+                continue
+            graphs.extend(op.bodies)
+            for symbol in bound_by(op):
+                if symbol in found:
+                    raise VerifyError(13, f"{print_op(op)}: {symbol} is bound already")
+                found.add(symbol)
+    return found
+
+
+def _check_scopes(graph: Graph, late: set[Symbol], scope: set[Symbol]) -> None:
+    scope = set(scope)
+
+    def require(dims: Iterable[Dim], what: Op | Graph) -> None:
+        for symbol in symbols_of(dims):
+            if symbol in late and symbol not in scope:
+                where = print_op(what) if isinstance(what, Op) else f"graph {what.name}"
+                raise VerifyError(13, f"{where}: {symbol} is not bound before")
+
+    require([d for v in graph.inputs for d in v.type.shape], graph)
+    for op in graph.ops:
+        inside = scope | set(bound_by(op)) if op.bodies else scope
+        for body in op.bodies:
+            _check_scopes(body, late, inside)
+        scope.update(bound_by(op))
+        require(dims_in(op.attributes.values()), op)
+        require([d for r in op.results for d in r.type.shape], op)
 
 
 def _verify(graph: Graph, owner: Graph, *, top: bool) -> None:

@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp.along_axis import emit_cumulative, emit_top_k
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
+from graphwright.compiler.codegen.cpp.data_dependent import (
+    emit_non_max_suppression,
+    emit_non_zero,
+    emit_unique,
+)
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.recurrent import emit_recurrent
@@ -34,6 +39,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "lstm": emit_recurrent,
     "gru": emit_recurrent,
     "rnn": emit_recurrent,
+    "non_zero": emit_non_zero,
+    "unique": emit_unique,
+    "non_max_suppression": emit_non_max_suppression,
     "kind:movement": emit_pointwise,
     "full": emit_pointwise,
     "iota": emit_pointwise,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import (
     contraction,
+    data_dependent,
     functions,
     indexing,
     integer,
@@ -20,6 +21,7 @@ from graphwright.compiler.ir.ops import (
 )
 
 _FAMILIES = (
-    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, recurrent, source, structural,
+    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize,
+    recurrent, source, data_dependent, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from samples import contraction, integer, movement, pointwise, recurrent, reduction
+from samples import (
+    contraction,
+    data_dependent,
+    integer,
+    movement,
+    pointwise,
+    recurrent,
+    reduction,
+)
 from samples.sample import Sample, graph_of
 
-FAMILIES = (pointwise, movement, reduction, contraction, integer, recurrent)
+FAMILIES = (pointwise, movement, reduction, contraction, integer, recurrent, data_dependent)
 
 
 def samples(*ops: str) -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphwright.compiler.codegen.kernel import (
+    EmittedBind,
     EmittedBranch,
     EmittedCheck,
     EmittedJump,
@@ -28,12 +29,14 @@ from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Kind
 from graphwright.compiler.passes import storage
-from graphwright.compiler.passes.plan_memory import MemoryPlan, plan_memory, standard_bindings
+from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
+from graphwright.compiler.segments import plan_by_segment
 from graphwright.errors import CompileError
 from graphwright.runtime.manifest import (
     Buffer,
     ConstraintSpec,
     Launch,
+    Move,
     Plan,
     Pointer,
     SymbolSpec,
@@ -99,6 +102,8 @@ class Assembly:
             elif isinstance(step, EmittedCheck):
                 checks = tuple(map(_constraint_spec, step.constraints))
                 out.append(Launch("check", checks=checks, ops=step.ops, origins=step.origins))
+            elif isinstance(step, EmittedBind):
+                out.append(_bind(step, pointer))
             else:
                 scratch = 0
                 pointers: list[Pointer] = []
@@ -125,19 +130,41 @@ class Assembly:
         return tuple(out)
 
 
+def _bind(step: EmittedBind, pointer: Callable[[Value], Pointer]) -> Launch:
+    values = [*step.counts, *(v for pair in step.moves for v in pair)]
+    first = len(step.counts)
+    moves = tuple(
+        Move(first + 2 * i, first + 2 * i + 1, dims.to_json(source.type.storage_bytes))
+        for i, (source, _) in enumerate(step.moves)
+    )
+    return Launch(
+        "bind",
+        pointers=tuple(map(pointer, values)),
+        scalars=tuple(map(dims.to_json, step.sizes)),
+        symbols=tuple(s.name for s in step.symbols),
+        moves=moves,
+        checks=tuple(map(_constraint_spec, step.checks)),
+        ops=step.ops,
+        origins=step.origins,
+    )
+
+
 def assemble(graph: Graph, steps: Sequence[Step]) -> Assembly:
     """Places and plan for the steps of a graph.  Raises CompileError when they do not fit it."""
     touched = [_touched(s) for s in steps]
     places = storage.assign_storage(graph, touched)
     storage.check_storage(graph, touched, places)
     bindings = standard_bindings(list(graph.symbols.values()))
-    memory = plan_memory(places.buffers, bindings=bindings)
+    memory = plan_by_segment(places.buffers, steps, bindings)
     return Assembly(graph, steps, places, memory)
 
 
 def _touched(step: Step) -> storage.Step:
     if isinstance(step, EmittedBranch):
         return storage.Step(reads=(step.condition,))
+    if isinstance(step, EmittedBind):
+        sources, targets = zip(*step.moves, strict=True) if step.moves else ((), ())
+        return storage.Step(reads=(*step.counts, *sources), writes=targets)
     if isinstance(step, EmittedJump | EmittedCheck):
         return storage.Step()
     values = {i: a for i, a in enumerate(step.arguments) if isinstance(a, Value)}

@@ -156,8 +156,8 @@ class Launch:
     and go back, by a negative `jump`, to the loop launch.
 
     bind: give `symbols` their sizes, read as int64 at the first pointers or, when there are
-    `scalars`, calculated; then place the segment that they begin, and do `moves`.  check: raise
-    the first of `checks` that does not hold.
+    `scalars`, calculated; then place the segment that they begin, and do `moves`.  check: no more
+    than the checks.  Both fail with the first of `checks` that does not hold.
     """
 
     kind: LaunchKind = "kernel"

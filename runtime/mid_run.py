@@ -114,10 +114,11 @@ class MidRun:
     def _on_launch(self, number: int) -> int:
         try:
             launch = self.program.variant.launches[number]
-            for check in self.program.checks[number]:
-                self._require(check)
             if launch.kind == "bind":
                 self._bind(number, launch)
+            else:
+                for check in self.program.checks[number]:
+                    self._require(check)
         except BaseException as error:  # it travels around native code
             self.error = error
             return 1
@@ -145,6 +146,9 @@ class MidRun:
             self._sizes[name] = size
         segment = program.segment_of[launch.symbols[0]]
         kept = dict(self.outputs)  # old ones, until they have been moved
+        program.evaluate(segment, self._sizes, self._values)
+        for check in (*program.parts[segment].checks, *program.checks[number]):
+            self._require(check)
         self._place(segment, flip=bool(launch.moves))
         for move, source, length in zip(launch.moves, sources, lengths, strict=True):
             target = int(pointers[start + move.target])
@@ -162,9 +166,6 @@ class MidRun:
     def _place(self, segment: int, *, flip: bool) -> None:
         program, values = self.program, self._values
         part = program.parts[segment]
-        program.evaluate(segment, self._sizes, values)
-        for check in part.checks:
-            self._require(check)
         if part.buffers:
             starts, sizes, total = program.place_buffers(segment, values, self._sizes)
             if flip:

@@ -1,14 +1,25 @@
-"""Control flow as steps of the replay: branches, jumps, loops; bodies are emitted by the caller."""
+"""Control flow as steps of the replay: branches, jumps, loops, sizes bound in mid-run.
+
+Bodies are emitted by the caller.  What a body's ops need of sizes is checked inside it, where control
+flow gets there; the whole model's own constraints are checked by the runtime without a step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
-from graphwright.compiler.codegen.kernel import EmittedBranch, EmittedCheck, EmittedJump, Step
-from graphwright.compiler.ir.dims import Comparison, prove
+from graphwright.compiler.codegen.kernel import (
+    EmittedBind,
+    EmittedBranch,
+    EmittedCheck,
+    EmittedJump,
+    Step,
+)
+from graphwright.compiler.ir.dims import Comparison, prove, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Constraint
+from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.errors import Problem, UnsupportedError
 
 EmitBody = Callable[[Graph], list[Step]]
@@ -16,37 +27,61 @@ EmitBody = Callable[[Graph], list[Step]]
 
 def emit_if(op: Op, emit_body: EmitBody) -> list[Step]:
     """Branch, then-steps, jump, else-steps: the replay skips the branch not taken."""
-    then, otherwise = _bodies(op, emit_body)
+    then, otherwise = emit_bodies(op, emit_body)
     ops = (op.id,)
     jump = [EmittedJump(len(otherwise), ops, op.origins)] if otherwise else []
     branch = EmittedBranch(op.operands[0], len(then) + len(jump), ops, op.origins)
     return [branch, *then, *jump, *otherwise]
 
 
-def _checks(op: Op, body: Graph) -> list[Step]:
-    """What a body's ops need of sizes; the whole model's constraints are checked at the call."""
-    outer = op.graph.constraints
-    open_ones = [
-        c
-        for c in body.constraints
-        if c not in outer and (c.relation == "broadcast" or not _proven(c))
-    ]
-    if not open_ones:
-        return []
-    return [EmittedCheck(tuple(open_ones), ops=(op.id,), origins=op.origins)]
+def emit_bind(op: Op, emit_body: EmitBody) -> list[Step]:
+    """The size is read where it lies."""
+    most = op.attribute("at_most")
+    checks: tuple[Constraint, ...] = ()
+    if most is not None:
+        reason = f"{', '.join(op.origins) or op.name}: more than there can be"
+        checks = needed([Constraint(op.attribute("symbol"), "<=", most, reason)])
+    symbols = op.definition.binds(op.attributes)
+    return [EmittedBind(symbols, op.operands, checks=checks, ops=(op.id,), origins=op.origins)]
+
+
+class BodyChecks:
+    """The constraints of a body, by the op after which they can be checked (None: at the start)."""
+
+    def __init__(self, body: Graph) -> None:
+        bound = binders(body) if body.constraints else {}
+        position = {op: i for i, op in enumerate(dict.fromkeys(bound.values()))}
+        self._after: dict[Op | None, list[Constraint]] = {}
+        for c in body.constraints:
+            ops = [bound[s] for s in symbols_of((c.left, c.right)) if s in bound]
+            last = max(ops, key=lambda op: position[op]) if ops else None
+            self._after.setdefault(last, []).append(c)
+
+    def after(self, op: Op | None) -> list[Step]:
+        """The steps that check what can be checked after an op of the body."""
+        checks = needed(self._after.get(op, ()))
+        if not checks:
+            return []
+        known = (op.id,) if op is not None else ()
+        return [EmittedCheck(checks, known, op.origins if op is not None else ())]
+
+
+def needed(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """Those that do not certainly hold."""
+    return tuple(c for c in constraints if c.relation == "broadcast" or not _proven(c))
 
 
 def _proven(c: Constraint) -> bool:
     return prove(c.left, cast(Comparison, c.relation), c.right) is True
 
 
-def _bodies(op: Op, emit_body: EmitBody) -> list[list[Step]]:
+def emit_bodies(op: Op, emit_body: EmitBody) -> list[list[Step]]:
     """The steps of each body.  Raises one UnsupportedError with the problems of all of them."""
     steps: list[list[Step]] = []
     problems: list[Problem] = []
     for body in op.bodies:
         try:
-            steps.append([*_checks(op, body), *emit_body(body)])
+            steps.append(emit_body(body))
         except UnsupportedError as error:
             if not error.problems:
                 raise

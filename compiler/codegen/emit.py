@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphwright.compiler.codegen.control import EmitBody, emit_if
+from graphwright.compiler.codegen.control import BodyChecks, EmitBody, emit_bind, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.target import Target
 from graphwright.errors import Problem, UnsupportedError
 
@@ -20,7 +21,7 @@ Emitter = Callable[[Op], Sequence[Step]]
 TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP, "cuda": TRITON}
 # Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
 CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
-    "cpu": {"if": emit_if},
+    "cpu": {"if": emit_if, "bind": emit_bind},
 }
 
 
@@ -43,27 +44,36 @@ def emit(op: Op, target: Target) -> list[Step]:
 
 
 def emit_graph(
-    graph: Graph, target: Target, *, skip: Callable[[Op], bool] = lambda op: False
+    graph: Graph,
+    target: Target,
+    *,
+    skip: Callable[[Op], bool] = lambda op: False,
+    is_body: bool = False,
 ) -> list[Step]:
     """The launches of a graph in op order; `skip` says which ops need none (constants, views).
 
-    Raises one UnsupportedError with the problems of every op that has no kernel.
+    `is_body`: the graph's constraints are checked by its steps.  Raises one UnsupportedError with
+    the problems of every op that has no kernel.
     """
-    steps: list[Step] = []
+
+    def emit_body(body: Graph) -> list[Step]:
+        return emit_graph(body, target, skip=skip, is_body=True)
+
+    checks = BodyChecks(graph) if is_body else None
+    steps: list[Step] = [] if checks is None else checks.after(None)
     problems: list[Problem] = []
     for op in graph.ops:
         if op.name == "constant" or skip(op):
             continue
         try:
             control = CONTROL.get(target.kind, {}).get(op.name)
-            if control is not None:
-                steps += control(op, lambda body: emit_graph(body, target, skip=skip))
-            else:
-                steps += emit(op, target)
+            steps += emit(op, target) if control is None else control(op, emit_body)
         except UnsupportedError as error:
             if not error.problems:
                 raise
             problems += error.problems
+        if checks is not None and op.kind is Kind.CONTROL:
+            steps += checks.after(op)
     if problems:
         raise UnsupportedError(f"{len(problems)} ops have no kernel on {target}", problems)
     return steps

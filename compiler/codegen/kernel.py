@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Constraint
@@ -109,4 +109,20 @@ class EmittedCheck:
     origins: tuple[str, ...] = ()
 
 
-Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump | EmittedCheck
+@dataclass(frozen=True, slots=True)
+class EmittedBind:
+    """Symbols get their sizes: from i64 scalars, or calculated (`sizes`).  Then what depends on them
+    is placed.  `moves`: (source, target) values whose bytes are taken from where the source lay
+    before to where the target lies now.  `checks` are what the sizes must satisfy.
+    """
+
+    symbols: tuple[Symbol, ...]
+    counts: tuple[Value, ...] = ()
+    sizes: tuple[Dim, ...] = ()
+    moves: tuple[tuple[Value, Value], ...] = ()
+    checks: tuple[Constraint, ...] = ()
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump | EmittedCheck | EmittedBind

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Effect, Kind
+from graphwright.compiler.ir.symbol_scope import binders, needed_before
 
 BUDGET = 400
 
@@ -40,22 +41,28 @@ class Cluster:
 class Clusters:
     """Every op of a graph but its sources, each alone to begin with.
 
-    Readers of a value that a later op overwrites stay before that op.
+    Readers of a value that a later op overwrites stay before that op, and what mentions a symbol
+    stays behind the op that binds it, sources included.
     """
 
     def __init__(self, graph: Graph) -> None:
+        self.bound = binders(graph)
         self.position: dict[Op, float] = {op: i for i, op in enumerate(graph.ops)}
         self.copies = 0
         self.of: dict[Op, Cluster] = {
             op: Cluster(op, i)
             for i, op in enumerate(graph.ops)
-            if op.kind is not Kind.SOURCE or op.definition.effect is not Effect.PURE
+            if op.kind is not Kind.SOURCE
+            or op.definition.effect is not Effect.PURE
+            or needed_before(op, self.bound)
         }
         for op, cluster in self.of.items():
             for operand in op.operands:
                 producer = self.of.get(operand.op) if operand.op is not None else None
                 if producer is not None:
                     self._link(producer, cluster)
+            for binder in needed_before(op, self.bound):
+                self._link(self.of[binder], cluster)
             if op.definition.effect is Effect.WRITES:
                 for index in op.definition.aliases.values():
                     for reader in op.operands[index].users:
@@ -170,6 +177,8 @@ class Clusters:
                 for v in op.operands
                 if v.op is not None and v.op in self.of and self.of[v.op] is not cluster
             }
+            for op in cluster.ops:
+                feeding |= {self.of[b]: None for b in needed_before(op, self.bound)}
             for op in cluster.ops:
                 if op.definition.effect is Effect.WRITES:
                     for index in op.definition.aliases.values():

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Effect, Kind
+from graphwright.compiler.ir.symbol_scope import binders, needed_before
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.profit import typical_size
 from graphwright.compiler.passes.rewrite import Rewriter
@@ -65,6 +66,7 @@ class _Lives:
         self.touching: dict[Value, list[Op]] = {}
         self.before: dict[Op, dict[Op, None]] = {op: {} for op in self.ops}
         self.after: dict[Op, dict[Op, None]] = {op: {} for op in self.ops}
+        self.bound = binders(graph)
         storage: dict[Value, Value] = {}
         for op in self.ops:
             if is_joined(op):  # one storage for all operands, whichever is made first
@@ -99,6 +101,8 @@ class _Lives:
         for operand in op.operands:
             if operand.op is not None:
                 self._link(operand.op, op)
+        for binder in needed_before(op, self.bound):
+            self._link(binder, op)
         if op.definition.effect is Effect.WRITES:
             for index in op.definition.aliases.values():
                 for reader in op.operands[index].users:

@@ -23,6 +23,7 @@ import numpy as np
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Effect, Kind
+from graphwright.compiler.ir.symbol_scope import bound_by
 from graphwright.compiler.ir.types import DType
 from graphwright.compiler.passes.base import Journal, PassResult, Rewrite
 from graphwright.errors import CompileError
@@ -74,8 +75,11 @@ def is_pure(op: Op) -> bool:
 
 
 def is_dead(op: Op) -> bool:
-    """Whether nothing uses the op's results and it may vanish (an unused random draw may too)."""
-    if any(r.uses for r in op.results):
+    """Whether nothing uses the op's results and it may vanish (an unused random draw may too).
+
+    An op that binds symbols is not: who mentions them is known to eliminate-dead only.
+    """
+    if any(r.uses for r in op.results) or bound_by(op):
         return False
     pending = [op]
     while pending:

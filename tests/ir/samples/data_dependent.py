@@ -45,7 +45,11 @@ def _suppressions() -> Iterator[Sample]:
         scalars = (np.array(most), np.float32(iou), np.float32(least))
         arrays = (np.concatenate(pair, axis=-1), scores, *scalars)
         return Sample(
-            "non_max_suppression", arrays, {"limit": limit, "centered": centered}, name, static=(0, 1)
+            "non_max_suppression",
+            arrays,
+            {"limit": limit, "centered": centered},
+            name,
+            static=(0, 1),
         )
 
     yield case("corners", 2, 3, 20, 5, 0.3)

@@ -1,0 +1,95 @@
+"""Sizes that the data decide: bound in mid-run, in the plan and in the kernels after them."""
+
+from __future__ import annotations
+
+import numpy as np
+from models import check, graph_of
+
+KEEP = """
+graph @keep(B in 1..64, N in 0..2000) {
+  input %x: f32[B, 5]
+  input %w: f32[5]
+  %0 = constant {value = dense(0.0): f32[]} : f32[]
+  %1 = greater(%x, %0) : bool[B, 5]
+  %2, %3 = non_zero(%1) : i64[5*B], i64[]
+  bind(%3) {symbol = N, at_most = 5*B}
+  %4 = slice(%2) {starts = [0], sizes = [N], steps = [1]} : i64[N]
+  %5 = reshape(%x) {shape = [5*B]} : f32[5*B]
+  %6 = gather(%5, %4) : f32[N]
+  %7 = exp(%6) : f32[N]
+  %8 = iota {size = N} : i64[N]
+  %9 = cast(%8) {dtype = !f32} : f32[N]
+  %10 = mul(%7, %9) : f32[N]
+  %11 = reduce_sum(%10) {axes = [0], keepdims = false} : f32[]
+  %12 = from_dims {dims = [N, 2*N + 1]} : i64[2]
+  %13 = add(%x, %w) : f32[B, 5]
+  %14 = add(%13, %11) : f32[B, 5]
+  %15 = full {value = 2.5, dtype = !f32, shape = [N, 3]} : f32[N, 3]
+  return %10 as "kept", %12 as "sizes", %14 as "moved", %15 as "filled"
+}
+"""
+
+
+def keep_feeds() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    feeds = [
+        {"x": rng.standard_normal((b, 5)).astype(np.float32), "w": np.arange(5, dtype=np.float32)}
+        for b in (1, 7, 64, 3)
+    ]
+    feeds.append({"x": -np.ones((4, 5), np.float32), "w": np.zeros(5, np.float32)})
+    return feeds
+
+
+def test_ops_after_a_binding() -> None:
+    check(KEEP, keep_feeds())
+    check(KEEP, keep_feeds(), opt=0)
+
+
+def test_binding_an_input_and_an_unused_symbol() -> None:
+    text = """
+graph @repeat(N in 0..100, M) {
+  input %n: i64[]
+  input %x: f32[3]
+  bind(%n) {symbol = N}
+  bind(%n) {symbol = M}
+  %0 = reshape(%x) {shape = [1, 3]} : f32[1, 3]
+  %1 = broadcast_to(%0) {shape = [N, 3]} : f32[N, 3]
+  return %1 as "y"
+}
+"""
+    graph = graph_of(text)
+    x = np.arange(3, dtype=np.float32)
+    model = check(graph, [{"n": np.array(n), "x": x} for n in (4, 0, 100, 1)])
+    assert [launch.kind for launch in model.variant.launches] == ["bind", "kernel"]
+
+
+def test_a_binding_inside_a_branch() -> None:
+    check(
+        """
+graph @inside(B in 1..64, N in 0..2000) {
+  input %x: f32[B]
+  input %c: bool[]
+  %0 = if(%c, %x) : f32[]
+    then_body(%a0: f32[B]) {
+      %0, %1 = non_zero(%a0) : i64[B], i64[]
+      bind(%1) {symbol = N, at_most = B}
+      %2 = slice(%0) {starts = [0], sizes = [N], steps = [1]} : i64[N]
+      %3 = gather(%a0, %2) : f32[N]
+      %4 = softmax(%3) {axis = 0} : f32[N]
+      %5 = mul(%4, %4) : f32[N]
+      %6 = reduce_sum(%5) {axes = [0], keepdims = false} : f32[]
+      return %6
+    }
+    else_body(%a0: f32[B]) {
+      %0 = reduce_sum(%a0) {axes = [0], keepdims = false} : f32[]
+      return %0
+    }
+  return %0 as "y"
+}
+""",
+        [
+            {"x": np.float32([0, 1, 2, 0, 3]), "c": np.array(True)},
+            {"x": np.float32([0, 1, 2, 0, 3]), "c": np.array(False)},
+            {"x": np.ones(40, np.float32), "c": np.array(True)},
+        ],
+    )

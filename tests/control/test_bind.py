@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from models import check, graph_of
+from control_harness import check, graph_of
 
 KEEP = """
 graph @keep(B in 1..64, N in 0..2000) {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from control_harness import check, compiled, graph_of
 
 from graphwright.errors import InputError
-from models import check, compiled, graph_of
 
 NESTED = """
 graph @nested(B in 1..64) {

@@ -23,6 +23,7 @@ from graphwright.compiler.codegen.kernel import (
     Workspace,
 )
 from graphwright.compiler.codegen.package import WeightData
+from graphwright.compiler.codegen.segments import plan_by_segment
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Graph, Op, Value
@@ -30,7 +31,6 @@ from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Kind
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
-from graphwright.compiler.segments import plan_by_segment
 from graphwright.errors import CompileError
 from graphwright.runtime.manifest import (
     Buffer,

@@ -82,3 +82,9 @@ def test_no_todo_without_an_issue() -> None:
         if ("TODO" in line or "FIXME" in line) and "#" not in line.partition("TODO")[2]
     ]
     assert not marks, f"a TODO names its issue (TODO #12): {marks}"
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    names = [p.name for p in (ROOT / "tests").rglob("*.py") if p.name != "conftest.py"]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    assert not twice, f"pytest imports test modules by bare name: rename one of each of {twice}"

@@ -17,7 +17,7 @@ from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, next_power_of_two
 from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Symbol
+from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
 
@@ -127,19 +127,22 @@ def store_product(
 
 
 def store_coordinates(
-    value: Value, at: Coordinates, root: Op, region: Region
+    value: Value, at: Coordinates, root: Op, region: Region, *, shape: Shape | None = None
 ) -> tuple[Value, Coordinates]:
     """Strips the invertible movement ops at the end of an epilogue.
 
-    Returns the value under them, whose coordinates are the root's, and where its element `at` lands
-    in `value`.
+    Returns the value under them, which has `shape` (default: the root's result's), and where its
+    element `at` lands in `value`.
     """
+    wanted = root.result.type.shape if shape is None else shape
     chain: list[Op] = []
     inner = value
     while inner.op is not None and inner.op is not root and inner.op.kind is Kind.MOVEMENT:
+        if inner.type.shape == wanted and inner.op.name == "broadcast_to":
+            break
         chain.append(inner.op)
         inner = inner.op.operands[0]
-    if inner.type.shape != root.result.type.shape:
+    if inner.type.shape != wanted:
         raise problem(root, f"its epilogue changes the shape to {inner.type}")
     coordinates = at
     for op in reversed(chain):
@@ -151,5 +154,5 @@ def store_coordinates(
                 coordinates, source, op.result.type.shape, region.domain
             )
         elif op.name != "relayout":
-            raise problem(op, "it cannot follow a contraction in one kernel")
+            raise problem(op, "it cannot follow a contraction or reduction in one kernel")
     return inner, coordinates

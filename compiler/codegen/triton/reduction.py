@@ -7,7 +7,6 @@ The order of combination is fixed, so results repeat bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch
@@ -18,12 +17,13 @@ from graphwright.compiler.codegen.triton.kernels import (
     axes_coordinates,
     next_power_of_two,
 )
+from graphwright.compiler.codegen.triton.matmul import store_coordinates
 from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.ir.types import DType
+from graphwright.errors import UnsupportedError
 
 ONE_BLOCK = 16384  # elements of a row that one program keeps in registers
 LOOP_BLOCK = 4096
@@ -236,57 +236,65 @@ def _row_result(row: Row, x: str, lowering: Lowering) -> str:
     if root.name == "log_softmax":
         return "shifted - tl.log(total)"
     text = "centred * scale"
-    inner = tuple(row.coordinates[a] for a in row.axes)
     for index, sign in ((1, "*"), (2, "+")):
         if index < len(root.operands):
             value = root.operands[index]
-            at = lowering.broadcast(
-                inner, tuple(root.operands[0].type.shape[a] for a in row.axes), value.type.shape
-            )
+            at = lowering.broadcast(row.coordinates, root.operands[0].type.shape, value.type.shape)
             text = f"({text}) {sign} {p.node(lowering.at(value, at))}"
     return text
 
 
 def _store(row: Row, result: str, dtype: DType, *, per_element: bool) -> None:
-    """Epilogue and stores: at the columns for row-wise ops, once a row otherwise."""
+    """Epilogue and stores: at the columns for row-wise ops, once a row otherwise.
+
+    What a simple reduction's epilogue broadcasts back over its rows is stored in one more pass.
+    """
     root, region, p = row.root, row.region, row.printer
-    rounded = _rounded(result, root.result.type.dtype, dtype)
-    p.line(f"reduced = {rounded}")
+    p.line(f"reduced = {_rounded(result, root.result.type.dtype, dtype)}")
+    whole = root.operands[0].type.shape
+    if per_element:
+        at = row.coordinates
+    else:
+        kept = [row.coordinates[a] for a in row.kept]
+        at = tuple(0 if a in row.axes else row.coordinates[a] for a in range(len(whole)))
+        if not root.attribute("keepdims"):
+            at = tuple(kept)
 
     def given(value: Value, coordinates: Coordinates) -> Node | None:
-        del coordinates
-        return provided if value is root.result else None
+        if value is not root.result:
+            return None
+        if coordinates != at:
+            raise problem(root, "its epilogue reads another row's result")
+        return Given("reduced", dtype)
 
-    provided = Given("reduced", dtype)
+    later: list[tuple[Value, str]] = []
     lowering = Lowering(region.domain, given=given)
     for value, pointer in zip(region.outputs, region.out_pointers, strict=True):
-        if per_element:
-            at = row.coordinates
-            over: Sequence[Dim] = (row.column,)
-            fits = value.type.shape == root.operands[0].type.shape
-        else:
-            at = _kept_coordinates(row, value)
-            over = ()
-            fits = dims.equal(value.type.elements, row.rows)
-        if not fits:
-            raise problem(root, f"output {value.type} has another shape than the reduction's")
-        node = lowering.at(value, at)
-        offset = offset_of(value.type, at, region.domain)
-        p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(over))
+        try:
+            inner, where = store_coordinates(value, at, root, region)
+        except UnsupportedError:
+            if per_element:
+                raise
+            later.append((value, pointer))
+            continue
+        node = lowering.at(inner, at)
+        over = dims.symbols_of(row.column) if per_element else ()
+        offset = offset_of(value.type, where, region.domain)
+        p.store(pointer, value.type.dtype, offset, node, over)
+    if not later:
+        return
+    loop = not row.one_block
+    row.pass_over(loop)
+    for value, pointer in later:
+        inner, where = store_coordinates(value, row.coordinates, root, region, shape=whole)
+        node = Lowering(region.domain, given=given).at(inner, row.coordinates)
+        offset = offset_of(value.type, where, region.domain)
+        p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(row.column))
+    if loop:
+        row.close()
 
 
 def _rounded(text: str, stored: DType, compute: DType) -> str:
     if stored == compute:
         return text
     return f"({text}).to({triton_type(stored)}).to({triton_type(compute)})"
-
-
-def _kept_coordinates(row: Row, value: Value) -> Coordinates:
-    """Coordinates of an output with one element a row: the row's, in the output's own rank."""
-    order = tuple(range(value.type.rank))
-    found = axes_coordinates(row.row, value.type.shape, order, row.region.domain)
-    return tuple(0 if value.type.shape[a] == 1 else _plain(found[a]) for a in order)
-
-
-def _plain(dim: Dim) -> Dim | Expr:
-    return dim

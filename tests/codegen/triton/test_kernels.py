@@ -111,6 +111,32 @@ REGIONS = {
   return %0 as "y"
 }
 """,
+    "centre_by_maximum": """graph @g(B in 1..512) {
+  input %x: f32[B, 5, 33]
+  %0, %1 = fused(%x) {region = "reduction"} : f32[5, B], f32[33, B, 5]
+    body(%a0: f32[B, 5, 33]) {
+      %0 = reduce_max(%a0) {axes = [2], keepdims = true} : f32[B, 5, 1]
+      %1 = sub(%a0, %0) : f32[B, 5, 33]
+      %2 = transpose(%1) {permutation = [2, 0, 1]} : f32[33, B, 5]
+      %3 = transpose(%0) {permutation = [1, 0, 2]} : f32[5, B, 1]
+      %4 = reshape(%3) {shape = [5, B]} : f32[5, B]
+      return %4, %2
+    }
+  return %0 as "m", %1 as "c"
+}
+""",
+    "norm_with_wide_scale": """graph @g(B in 1..512) {
+  input %x: f32[B, 3, 20]
+  input %s: f32[1, 1, 20]
+  %0 = fused(%x, %s) {region = "reduction"} : f32[B, 60]
+    body(%a0: f32[B, 3, 20], %a1: f32[1, 1, 20]) {
+      %0 = layer_norm(%a0, %a1) {axis = 2, epsilon = 1e-05} : f32[B, 3, 20]
+      %1 = reshape(%0) {shape = [B, 60]} : f32[B, 60]
+      return %1
+    }
+  return %0 as "y"
+}
+""",
     "row_maximum": """graph @g(B in 1..512) {
   input %x: f32[B, 33]
   %0 = fused(%x) {region = "reduction"} : f32[B]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
+from graphwright.compiler.codegen.cpp.indices import operand_text
 from graphwright.compiler.codegen.cpp.loops import emit_parallel
 from graphwright.compiler.codegen.cpp.types import literal, read, scalar_type, storage_type, stored
 from graphwright.compiler.codegen.expressions import Domain, split_linear
@@ -12,7 +11,7 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import offset_of, problem
 from graphwright.compiler.codegen.scalar import compute_dtype
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Symbol
+from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value
 
 
@@ -70,13 +69,13 @@ def emit_cumulative(op: Op) -> list[EmittedLaunch]:
     type = scalar_type(dtype)
     text = builder.size
     position = "i" if not op.attribute("reverse") else f"{text(lines.extent)} - 1 - i"
-    element = read(x.type.dtype, "row", f"at * {_operand(builder, stride)}")
-    store = f"to[at * {_operand(builder, out_stride)}] = {stored(x.type.dtype, 'total')};"
+    element = read(x.type.dtype, "row", f"at * {builder.size(stride)}")
+    store = f"to[at * {builder.size(out_stride)}] = {stored(x.type.dtype, 'total')};"
     add = f"total = static_cast<{type}>(total {sign} value);"
     steps = [store, add] if op.attribute("exclusive") else [add, store]
     body = [
-        f"const {storage_type(x.type.dtype)}* row = in0 + {_operand(builder, start)};",
-        f"{storage_type(x.type.dtype)}* to = out0 + {_operand(builder, out_start)};",
+        f"const {storage_type(x.type.dtype)}* row = in0 + {operand_text(start, builder.size)};",
+        f"{storage_type(x.type.dtype)}* to = out0 + {operand_text(out_start, builder.size)};",
         f"{type} total = {literal(start_value, dtype)};",
         f"for (int64_t i = 0; i < {text(lines.extent)}; ++i) {{",
         f"  const int64_t at = {position};",
@@ -109,22 +108,10 @@ def emit_top_k(op: Op) -> list[EmittedLaunch]:
     largest = "true" if op.attribute("largest") else "false"
     body = [
         f"auto* const order = reinterpret_cast<int64_t*>(gw::scratch(2 * ({n})));",
-        f"gw::top_k<{largest}>(in0 + {_operand(builder, start)}, {builder.size(stride)}, {n},",
-        f"    {builder.size(op.attribute('k'))}, out0 + {_operand(builder, value_start)},",
-        f"    out1 + {_operand(builder, index_start)}, {builder.size(out_stride)}, order);",
+        f"gw::top_k<{largest}>(in0 + {operand_text(start, builder.size)}, {builder.size(stride)}, {n},",
+        f"    {builder.size(op.attribute('k'))}, out0 + {operand_text(value_start, builder.size)},",
+        f"    out1 + {operand_text(index_start, builder.size)}, {builder.size(out_stride)}, order);",
     ]
     cost = dims.multiply(lines.extent, 64)
     emit_parallel(builder, "rows", lines.count, lines.loops, body, cost)
     return [builder.launch(None, op.operands)]
-
-
-def _operand(builder: KernelBuilder, dim: Dim) -> str:
-    from graphwright.compiler.codegen.cpp.indices import operand_text
-
-    builder.symbols(_model_symbols(builder, dim))
-    return operand_text(dim)
-
-
-def _model_symbols(builder: KernelBuilder, dim: Dim) -> Sequence[Symbol]:
-    known = builder.op.graph.symbols
-    return [s for s in dims.symbols_of(dim) if known.get(s.name) == s]

@@ -7,14 +7,14 @@ differ only in sizes share one kernel.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
-from graphwright.compiler.codegen.cpp.indices import symbol_name
-from graphwright.compiler.codegen.cpp.loops import model_symbols
+from graphwright.compiler.codegen.cpp.indices import Size
 from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
@@ -127,25 +127,26 @@ def build_epilogue(
         return low.node(Given(name, F32))
 
     low = EpilogueLowering(domain, operands, given)
-    outputs: list[str] = []
     stores: list[Store] = []
     for i, (value, result) in enumerate(zip(body.outputs, results, strict=True)):
         name = builder.tensor(f"out{i}", result, written=True)
         calculated, at = before_moves(value, coordinates, domain, after(root))
         offset = low.with_scalars(offset_of(value.type, at, domain), name)
         stores.append(Store(i, offset, low.at(calculated, coordinates)))
-        outputs.append(name)
     part = Part(domain, _loop_order(domain, stores), tuple(stores))
-    builder.symbols(s for s in model_symbols([part]) if s.name not in builder.scalars)
     _mark_in_place(builder, part, operands, results, busy)
-    used = {"batch", *_pointers_of(part, operands), *outputs}
-    fields = [p for p in builder.parameters if p.name in used]
-    mentioned = {symbol_name(s) for s in model_symbols([part])}
-    mentioned.update(constants.values())
+    code = _operator(part, operands, results, Names(builder.scalars), constants, builder.size)
+    # The functor's fields: the pointers and scalars that its code mentions.
+    mentioned = set(re.findall(r"\b[A-Za-z_]\w*", "\n".join(code)))
+    pointers = [p for p in builder.parameters if p.name in mentioned]
     scalars = [s for s in builder.scalars if s in mentioned]
-    names = Names(builder.scalars)
-    builder.functions.append(_functor(part, operands, fields, scalars, results, names, constants))
-    return f"KERNEL_NAME_epilogue{{{', '.join([*(f.name for f in fields), *scalars])}}}"
+    fields = [f"  {'' if p.written else 'const '}{p.type}* {p.name};" for p in pointers]
+    fields += [f"  int64_t {s};" for s in scalars]
+    text = "\n".join([*fields, *code])
+    builder.functions.append(
+        f"namespace {{\nstruct KERNEL_NAME_epilogue {{\n{text}\n}};\n}}  // namespace\n"
+    )
+    return f"KERNEL_NAME_epilogue{{{', '.join([*(p.name for p in pointers), *scalars])}}}"
 
 
 def after(root: Op) -> set[Value]:
@@ -215,10 +216,6 @@ def _loop_order(domain: Domain, stores: Sequence[Store]) -> list[Symbol]:
     return [*outer, column, row] if transposed else [*outer, row, column]
 
 
-def _pointers_of(part: Part, operands: Operands) -> list[str]:
-    return [operands.pointer(n.source) for n in part.nodes if isinstance(n, Load)]
-
-
 def _mark_in_place(
     builder: KernelBuilder,
     part: Part,
@@ -253,31 +250,23 @@ def _resolved(builder: KernelBuilder, offset: Dim) -> Dim:
     return dims.substitute(offset, values)
 
 
-def _functor(
+def _operator(
     part: Part,
     operands: Operands,
-    fields: Sequence[object],
-    scalars: Sequence[str],
     results: Sequence[Value],
     names: Names,
     constants: Mapping[str, str],
-) -> str:
-    from graphwright.compiler.codegen.cpp.function import Parameter
-
+    size: Size,
+) -> list[str]:
+    """The functor's call operator."""
     given = {name: (name, -1) for name in constants}
-    writer = ScalarWriter(part, operands.pointers, names, given=given)
+    writer = ScalarWriter(part, operands.pointers, names, size, given=given)
     *outer, first, _ = part.loops
     rows_first = first.name == "row"
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]
     batched = levels[1] if outer else []
     middle, inner = levels[-2], levels[-1]
-    sum_text = "tile[r * ld + c]"
-    lines: list[str] = []
-    for p in fields:
-        assert isinstance(p, Parameter)
-        lines.append(f"  {'' if p.written else 'const '}{p.type}* {p.name};")
-    lines += [f"  int64_t {s};" for s in scalars]
-    lines += [
+    lines = [
         "  GW_INLINE void operator()(const float* GW_RESTRICT tile, int64_t ld, int64_t batch,",
         "                            int64_t row0, int64_t rows, int64_t col0, int64_t cols) const {",
         *([] if outer else ["    (void)batch;"]),
@@ -300,14 +289,13 @@ def _functor(
         *(f"      {x}" for x in middle),
         f"      {'GW_COLUMNS' if rows_first else 'GW_IVDEP'}",
         *(f"      {x}" for x in b),
-        f"        const float sum = {sum_text};",
+        "        const float sum = tile[r * ld + c];",
         *(f"        {x}" for x in [*inner, *stores]),
         "      }",
         "    }",
         "  }",
     ]
-    text = "\n".join(lines)
-    return f"namespace {{\nstruct KERNEL_NAME_epilogue {{\n{text}\n}};\n}}  // namespace\n"
+    return lines
 
 
 def check_float(root: Op) -> None:

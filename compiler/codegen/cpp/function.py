@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphwright.compiler.codegen.cpp.indices import index_text, symbol_name
 from graphwright.compiler.codegen.cpp.types import is_supported, storage_type
+from graphwright.compiler.codegen.expressions import Variable
 from graphwright.compiler.codegen.kernel import Argument, EmittedKernel, EmittedLaunch
 from graphwright.compiler.codegen.lower import problem
-from graphwright.compiler.ir.dims import Dim, Symbol, symbols_of
+from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.printer import print_graph
 from graphwright.compiler.ir.types import DType, TensorType
@@ -65,17 +66,19 @@ class KernelBuilder:
             raise ValueError(f"scalar {name} is {known} and {value}")
         return name
 
-    def symbols(self, symbols: Iterable[Symbol]) -> None:
-        """Makes model symbols known by name."""
-        from graphwright.compiler.ir import dims
-
-        for s in symbols:
-            self.scalar(symbol_name(s), dims.of(s))
-
     def size(self, dim: Dim) -> str:
-        """The C++ text of a dim, its symbols declared."""
-        self.symbols(symbols_of(dim))
-        return index_text(dim)
+        """The C++ text of a dim over model symbols: a number, or a scalar of that value."""
+        if not isinstance(dim, Expr):
+            return str(dim)
+        symbol = dim.symbol
+        if isinstance(symbol, Variable):
+            return symbol.name
+        for name, value in self.scalars.items():
+            if value == dim:
+                return name
+        if symbol is not None and re.fullmatch(r"[A-Za-z]\w{0,15}", symbol.name):
+            return self.scalar(f"dim_{symbol.name}", dim)
+        return self.scalar(f"size{len(self.scalars)}", dim)
 
     def unrestrict(self, names: Iterable[str]) -> None:
         """These pointers may point to one storage: no GW_RESTRICT."""

@@ -1,63 +1,86 @@
-"""Index expressions as C++ text."""
+"""Index expressions as C++ text.
+
+A kernel calculates with its own variables (loop variables, quotients).  What depends on model
+symbols alone, a size or a stride, is a scalar that the runtime evaluates once per binding: `size`
+turns such a dim into the scalar's name.
+"""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from graphwright.compiler.codegen.expressions import Variable
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol
+from graphwright.compiler.ir.dims import Atom, Call, Dim, Expr, Symbol
+
+Size = Callable[[Dim], str]
+Names = Mapping[Symbol, str]
 
 
-def index_text(dim: Dim, names: Mapping[Symbol, str] | None = None) -> str:
-    """The dim as an int64 expression of C++; symbols by name (dots become underscores)."""
+def index_text(dim: Dim, size: Size, names: Names | None = None) -> str:
+    """The dim as an int64 expression of C++; `names` renames variables."""
     if not isinstance(dim, Expr):
         return str(dim)
+    if not _has_variable(dim):
+        return size(dim)
     known = names or {}
     parts: list[str] = []
-    for monomial, coefficient in dim.terms:
-        factors = [_atom(a, known) for a in monomial]
-        size = abs(coefficient)
-        if size != 1 or not factors:
-            factors.append(str(size))
+    for variables, coefficient in _by_variables(dim).items():
+        negative = _is_negative(coefficient)
+        scale = dims.multiply(coefficient, -1) if negative else coefficient
+        factors = [_atom(a, size, known) for a in variables]
+        if scale != 1 or not factors:
+            factors.append(size(scale) if isinstance(scale, Expr) else str(scale))
         text = " * ".join(factors)
         if not parts:
-            parts.append(f"-{text}" if coefficient < 0 else text)
+            parts.append(f"-{text}" if negative else text)
         else:
-            parts.append(f" {'-' if coefficient < 0 else '+'} {text}")
+            parts.append(f" {'-' if negative else '+'} {text}")
     return "".join(parts)
 
 
-def operand_text(dim: Dim, names: Mapping[Symbol, str] | None = None) -> str:
+def operand_text(dim: Dim, size: Size, names: Names | None = None) -> str:
     """The same, in parentheses where an operator may follow."""
-    text = index_text(dim, names)
+    text = index_text(dim, size, names)
     return f"({text})" if " " in text or text.startswith("-") else text
 
 
-def symbol_name(symbol: Symbol) -> str:
-    """The C++ name of a symbol: a kernel's own variable as it is, a model symbol with a prefix.
+def _by_variables(dim: Expr) -> dict[tuple[Atom, ...], Dim]:
+    """The polynomial's terms by the variables in them; constants last."""
+    groups: dict[tuple[Atom, ...], Dim] = {}
+    for monomial, coefficient in dim.terms:
+        variables = tuple(a for a in monomial if _has_variable(Expr((((a,), 1),))))
+        scale: Dim = coefficient
+        for atom in monomial:
+            if atom not in variables:
+                scale = dims.multiply(scale, Expr((((atom,), 1),)))
+        groups[variables] = groups.get(variables, 0) + scale
+    constant = groups.pop((), None)
+    if constant is not None:
+        groups[()] = constant
+    return groups
 
-    Users name their symbols as they like: `int`, `row`, `pool`, `a.b` beside `a_b`.
-    """
-    if isinstance(symbol, Variable):
-        return symbol.name
-    if "." not in symbol.name:
-        return f"dim_{symbol.name}"
-    return f"dim_{symbol.name.replace('.', '_')}_{zlib.crc32(symbol.name.encode()):08x}"
+
+def _is_negative(coefficient: Dim) -> bool:
+    if isinstance(coefficient, Expr):
+        return all(scale < 0 for _, scale in coefficient.terms)
+    return coefficient < 0
 
 
-def _atom(atom: dims.Atom, names: Mapping[Symbol, str]) -> str:
+def _has_variable(dim: Dim) -> bool:
+    return any(isinstance(s, Variable) for s in dims.symbols_of(dim))
+
+
+def _atom(atom: Atom, size: Size, names: Names) -> str:
     if isinstance(atom, Symbol):
-        return names.get(atom, symbol_name(atom))
-    a = [operand_text(o, names) for o in atom.operands]
+        return names.get(atom, atom.name)
     if atom.operator in ("max", "min"):
         function = "gw::larger" if atom.operator == "max" else "gw::smaller"
-        text = index_text(atom.operands[0], names)
+        text = index_text(atom.operands[0], size, names)
         for operand in atom.operands[1:]:
-            text = f"{function}({text}, {index_text(operand, names)})"
+            text = f"{function}({text}, {index_text(operand, size, names)})"
         return text
-    return _division(atom, a)
+    return _division(atom, [operand_text(o, size, names) for o in atom.operands])
 
 
 def _division(atom: Call, operands: list[str]) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
-from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
-from graphwright.compiler.codegen.cpp.nest import Part, needed_definitions, shared_loops
+from graphwright.compiler.codegen.cpp.nest import Part, shared_loops
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, cpp_template
 from graphwright.compiler.codegen.cpp.types import stored
 from graphwright.compiler.codegen.expressions import Variable
-from graphwright.compiler.codegen.scalar import Apply, Load, index_dims
+from graphwright.compiler.codegen.scalar import Apply, Load
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Symbol
+from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import DType
 
@@ -31,6 +30,7 @@ class Nest:
 
     def __init__(
         self,
+        builder: KernelBuilder,
         parts: Sequence[Part],
         pointers: Mapping[Value, str],
         outputs: Sequence[tuple[str, DType]],
@@ -38,7 +38,8 @@ class Nest:
     ) -> None:
         self.parts = list(parts)
         self.outputs = list(outputs)
-        self.writers = [ScalarWriter(p, pointers, names) for p in parts]
+        self.writers = [ScalarWriter(p, pointers, names, builder.size) for p in parts]
+        self.size = builder.size
 
     def lines(self, depth: int = 0, *, members: Sequence[int] | None = None) -> list[str]:
         """The code inside the outermost `depth` loops, for the parts that share them."""
@@ -54,7 +55,7 @@ class Nest:
                     out += self.stores(m)
                 continue
             loop = part.loops[depth]
-            extent = index_text(part.extent(loop))
+            extent = self.size(part.extent(loop))
             innermost = all(len(self.parts[m].loops) == depth + 1 for m in inside)
             if innermost and self.is_parallel:
                 out.append("GW_IVDEP")
@@ -81,27 +82,6 @@ class Nest:
         return lines
 
 
-def model_symbols(parts: Sequence[Part]) -> list[Symbol]:
-    """The model symbols that the parts' code mentions, in order of first use."""
-    found: dict[Symbol, None] = {}
-
-    def see(part: Part, dim: Dim) -> None:
-        found.update(dict.fromkeys(part.domain.model_symbols_of(part.resolve(dim))))
-
-    for part in parts:
-        for loop in part.loops:
-            see(part, part.extent(loop))
-        for definition in needed_definitions(part).values():
-            see(part, definition.dividend)
-            see(part, definition.divisor)
-        for node in part.nodes:
-            for dim in index_dims(node):
-                see(part, dim)
-        for store in part.stores:
-            see(part, store.offset)
-    return list(found)
-
-
 def element_cost(part: Part) -> int:
     """About how many bytes of traffic (or equal time) one point of the part costs."""
     cost = 4 * len(part.stores)
@@ -120,7 +100,8 @@ def parallel_depth(parts: Sequence[Part]) -> int:
     most = min([shared_loops(parts), *(max(len(p.loops) - 1, 1) for p in parts)])
     items = 1
     for depth in range(most):
-        items *= typical(parts[0].extent(parts[0].loops[depth]))
+        # A symbol may be as small as its range allows: a batch of one must not mean one thread.
+        items *= max(dims.bounds(parts[0].extent(parts[0].loops[depth]))[0], 1)
         if items >= WANTED_ITEMS:
             return depth + 1
     return most
@@ -143,44 +124,32 @@ def emit_nest(
     suffix: str = "",
 ) -> None:
     """Adds the worker functions of a nest and their parallel calls to the kernel."""
-    depth = parallel_depth(parts) if parts else 0
-    if parts and depth == 0 and len(parts) > 1:
+    if not parts:
+        return
+    depth = parallel_depth(parts)
+    if depth == 0 and len(parts) > 1:
         for i, part in enumerate(parts):
             emit_nest(builder, [part], pointers, outputs, names, suffix=f"{suffix}_{i}")
         return
-    if not parts:
-        return
-    nest = Nest(parts, pointers, outputs, names)
+    nest = Nest(builder, parts, pointers, outputs, names)
     worker = f"KERNEL_NAME{suffix}_part"
-    builder.symbols(model_symbols(parts))
     if depth == 0:
         lines = nest.lines()
         builder.functions.append(_function(worker, builder.parameter_list, lines))
         builder.body.append(f"{worker}({builder.argument_list});")
         return
-    loops = parts[0].loops[:depth]
-    extents = [parts[0].extent(v) for v in loops]
-    count = dims.product(extents)
+    loops = [(v.name, parts[0].extent(v)) for v in parts[0].loops[:depth]]
+    count = dims.product(extent for _, extent in loops)
     inner = dims.product(parts[0].extent(v) for v in parts[0].loops[depth:])
     cost = dims.multiply(inner, max(element_cost(p) for p in parts))
     if depth == len(parts[0].loops) == 1:
         count = dims.of(Variable(builder.scalar(f"n{suffix}", count)))
-    head = [*nest_head(nest)]
-    if depth == 1:
-        variable = loops[0].name
-        opening = f"for (int64_t {variable} = begin; {variable} < end; ++{variable}) {{"
-        decode: list[str] = []
-    else:
-        opening = "for (int64_t item = begin; item < end; ++item) {"
-        decode = _decode([v.name for v in loops], extents)
+    head = [line for w in nest.writers for line in w.statements(-1)]
     outer = [x for w in nest.writers for k in range(depth - 1) for x in w.statements(k)]
-    inside = [*decode, *outer, *nest.lines(depth)]
+    inside = [*outer, *nest.lines(depth)]
     flat = all(len(p.loops) == depth for p in parts)
-    lines = [*head, *(["GW_IVDEP"] if flat else []), opening, *(f"  {x}" for x in inside), "}"]
-    builder.functions.append(
-        _function(worker, f"{builder.parameter_list}, int64_t begin, int64_t end", lines)
-    )
-    builder.body += parallel_call(worker, builder.argument_list, count, cost)
+    lines = [*head, *item_loop(builder, loops, inside, flat=flat)]
+    _run_in_parallel(builder, worker, lines, count, cost)
 
 
 def emit_parallel(
@@ -191,44 +160,61 @@ def emit_parallel(
     lines: Sequence[str],
     cost: Dim,
 ) -> None:
-    """Adds a worker function over items, whose loop variables it decodes, and its parallel call."""
+    """Adds a worker function over items, the points of the loops, and its parallel call."""
     worker = f"KERNEL_NAME_{suffix}"
-    for dim in (items, cost, *(e for _, e in loops)):
-        builder.symbols(dims.symbols_of(dim))
-    names = [name for name, _ in loops]
-    decode = _decode(names, [e for _, e in loops]) if len(loops) != 1 else []
-    item = names[0] if len(names) == 1 else "item"
-    head = f"for (int64_t {item} = begin; {item} < end; ++{item}) {{"
-    body = [head, *(f"  {x}" for x in [*decode, *lines]), "}"]
-    parameters = f"{builder.parameter_list}, int64_t begin, int64_t end"
-    builder.functions.append(_function(worker, parameters, body))
-    builder.body += parallel_call(worker, builder.argument_list, items, cost)
+    body = item_loop(builder, loops, lines)
+    _run_in_parallel(builder, worker, body, items, cost)
 
 
-def parallel_call(worker: str, arguments: str, items: Dim, cost: Dim) -> list[str]:
-    """The statement that runs a worker function over items on the pool."""
-    return [
-        f"gw::parallel_for(pool, {index_text(items)}, gw::grain({index_text(cost)}),",
+def item_loop(
+    builder: KernelBuilder,
+    loops: Sequence[tuple[str, Dim]],
+    inside: Sequence[str],
+    *,
+    flat: bool = False,
+) -> list[str]:
+    """The loop over items [begin, end) of the loops' product space, the last loop fastest.
+
+    Loop variables start from a division and go on by counting.  `flat`: nothing inside depends on
+    another item.
+    """
+    body = [f"  {x}" for x in inside]
+    if len(loops) == 1:
+        ((name, _),) = loops
+        head = f"for (int64_t {name} = begin; {name} < end; ++{name}) {{"
+        return [*(["GW_IVDEP"] if flat else []), head, *body, "}"]
+    start: list[str] = []
+    advance: list[str] = []
+    rest = "begin"
+    for k in range(len(loops) - 1, -1, -1):
+        name, extent = loops[k]
+        if k == 0:
+            start.append(f"int64_t {name} = {rest};")
+            advance.append(f"{'  ' * len(advance)}++{name};")
+            continue
+        text = builder.size(extent)
+        start.append(f"int64_t {name} = {rest} % {text};")
+        rest = f"{rest} / {text}"
+        depth = "  " * len(advance)
+        advance.append(f"{depth}if (++{name} == {text}) {{ {name} = 0;")
+    if advance:
+        nested = " ".join(a.strip() for a in advance)
+        body.append(f"  {nested}{' }' * (len(loops) - 1)}")
+    return [*start, "for (int64_t item = begin; item < end; ++item) {", *body, "}"]
+
+
+def _run_in_parallel(
+    builder: KernelBuilder, worker: str, lines: Sequence[str], items: Dim, cost: Dim
+) -> None:
+    """Adds the worker function and the statement that runs it over items on the pool."""
+    parameters, arguments = builder.parameter_list, builder.argument_list
+    builder.functions.append(_function(worker, f"{parameters}, int64_t begin, int64_t end", lines))
+    builder.body += [
+        f"gw::parallel_for(pool, {builder.size(items)}, gw::grain({builder.size(cost)}),",
         "                 [=](int64_t begin, int64_t end, int) {",
         f"                   {worker}({arguments}, begin, end);",
         "                 });",
     ]
-
-
-def nest_head(nest: Nest) -> list[str]:
-    """Statements that depend on no loop."""
-    return [line for w in nest.writers for line in w.statements(-1)]
-
-
-def _decode(names: Sequence[str], extents: Sequence[Dim]) -> list[str]:
-    """Loop variables from the running number `item` of their product space."""
-    lines: list[str] = []
-    rest = "item"
-    for k in range(len(names) - 1, 0, -1):
-        extent = operand_text(extents[k])
-        lines.append(f"const int64_t {names[k]} = {rest} % {extent};")
-        rest = f"{rest} / {extent}"
-    return [*lines, f"const int64_t {names[0]} = {rest};"] if names else []
 
 
 def serial_function(name: str, parameters: str, lines: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from graphwright.compiler.codegen.cpp.epilogue import (
     coordinates_behind,
 )
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
-from graphwright.compiler.codegen.cpp.loops import emit_parallel, model_symbols
+from graphwright.compiler.codegen.cpp.loops import emit_parallel
 from graphwright.compiler.codegen.cpp.nest import Part, Store, collapse_together, needed_definitions
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise, stem_of
 from graphwright.compiler.codegen.cpp.reduction_programs import Program, program_of
@@ -67,9 +67,9 @@ def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedL
     outputs = []
     for i, value in enumerate(op.results):
         outputs.append((builder.tensor(f"out{i}", value, written=True), value.type.dtype))
-    builder.symbols(model_symbols(parts.all))
-    writer = RowWriter(row, parts, pointers, outputs)
-    emit_parallel(builder, "row", writer.items, writer.item_extents, writer.lines(), writer.cost)
+    writer = RowWriter(builder, row, parts, pointers, outputs)
+    lines = writer.lines()
+    emit_parallel(builder, "row", writer.items, writer.item_extents, lines, writer.cost)
     return builder.launch(body, operands)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from graphwright.compiler.codegen.cpp.epilogue import Tiling, build_epilogue
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
-from graphwright.compiler.codegen.cpp.indices import index_text
 from graphwright.compiler.codegen.cpp.operand import Operands, Strided
 from graphwright.compiler.codegen.cpp.pointwise import stem_of
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Workspace
@@ -100,7 +99,7 @@ class ContractionRegion:
         """The C++ expression of the first element."""
         if at.base == 0:
             return at.pointer
-        return f"{at.pointer} + {index_text(at.base) if isinstance(at.base, int) else self.builder.scalar(f'{at.pointer}_base', at.base)}"
+        return f"{at.pointer} + {self.builder.size(at.base)}"
 
     def launch(self, *headers: str) -> EmittedLaunch:
         """The finished launch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
 from graphwright.compiler.codegen.cpp.loops import element_cost, typical
 from graphwright.compiler.codegen.cpp.nest import Part
@@ -35,11 +36,13 @@ class RowWriter:
 
     def __init__(
         self,
+        builder: KernelBuilder,
         row: Row,
         parts: RowParts,
         pointers: Mapping[Value, str],
         outputs: Sequence[tuple[str, DType]],
     ) -> None:
+        self.size = builder.size
         self.row, self.parts, self.pointers, self.outputs = row, parts, pointers, outputs
         self.names = Names(row.body.symbols)
         self.by_column = row.by_column
@@ -105,7 +108,7 @@ class RowWriter:
             c = self.column.name
             out.append(f"const int64_t {c}_0 = block * {self.tile};")
             if self.width == "width":
-                extent = operand_text(self.extent(self.column))
+                extent = self.size(self.extent(self.column))
                 out.append(f"const int64_t width = gw::smaller({self.tile}, {extent} - {c}_0);")
         kept = next((p for p in self.row.passes if p.keep is not None), None)
         if kept is not None:
@@ -131,15 +134,15 @@ class RowWriter:
         given["kept"] = (f"kept[{self._buffer_index()}]", innermost)
         if total:
             given[total] = (total, innermost)
-        return ScalarWriter(part, self.pointers, self.names, given=given)
+        return ScalarWriter(part, self.pointers, self.names, self.size, given=given)
 
     def _buffer_index(self) -> str:
         linear: Dim = 0
         for v in self.row.reduced:
             linear = dims.multiply(linear, self.extent(v)) + dims.of(v)
         if not self.by_column:
-            return index_text(linear)
-        return f"{operand_text(linear)} * {self.tile} + l"
+            return index_text(linear, self.size)
+        return f"{operand_text(linear, self.size)} * {self.tile} + l"
 
     def _nest(
         self, part: Part, writer: ScalarWriter, innermost: Innermost, *, lanes: bool
@@ -161,7 +164,7 @@ class RowWriter:
         is_last = depth + 1 == len(part.loops)
         inside = writer.statements(depth)
         inside += self._loops(part, writer, innermost, lanes, depth + 1)
-        extent = index_text(self.extent(loop))
+        extent = self.size(self.extent(loop))
         if loop == self.column:
             return self._over_tile(inside)
         if is_last and lanes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
+from graphwright.compiler.codegen.cpp.indices import Size, index_text, operand_text
 from graphwright.compiler.codegen.cpp.nest import Part
 from graphwright.compiler.codegen.cpp.types import is_small_float, literal, read, scalar_type
 from graphwright.compiler.codegen.lower import problem
@@ -49,7 +49,8 @@ class ScalarWriter:
     Items are nodes and derived variables.  `level(item)` is the index of the innermost loop that an
     item depends on (-1: none); `statements(level)` writes those of one level, operands first.
     `pointers` maps body inputs to the names of their C++ pointers; `given` says what a given scalar
-    is in C++ and at which level it is known (default: its name, at the innermost).
+    is in C++ and at which level it is known (default: its name, at the innermost); `size` names
+    the scalar of a dim over model symbols.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class ScalarWriter:
         part: Part,
         pointers: Mapping[Value, str],
         names: Names,
+        size: Size,
         *,
         given: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
-        self.part, self.pointers, self.names = part, pointers, names
+        self.part, self.pointers, self.names, self.size = part, pointers, names, size
         self._given = given or {}
         self.variables: dict[Symbol, str] = {}
         self._texts: dict[int, str] = {}
@@ -157,7 +159,10 @@ class ScalarWriter:
         return lines
 
     def index(self, dim: Dim) -> str:
-        return index_text(self.part.resolve(dim), self.variables)
+        return index_text(self.part.resolve(dim), self.size, self.variables)
+
+    def _operand(self, dim: Dim) -> str:
+        return operand_text(dim, self.size, self.variables)
 
     def text(self, node: Node) -> str:
         """The expression of a node that has been written (or needs no statement)."""
@@ -203,8 +208,8 @@ class ScalarWriter:
             return []
         name = self.names.fresh("q" if definition.operator == "quotient" else "r")
         sign = "/" if definition.operator == "quotient" else "%"
-        a = operand_text(self.part.resolve(definition.dividend), self.variables)
-        b = operand_text(self.part.resolve(definition.divisor), self.variables)
+        a = operand_text(self.part.resolve(definition.dividend), self.size, self.variables)
+        b = operand_text(self.part.resolve(definition.divisor), self.size, self.variables)
         self.variables[variable] = name
         return [f"const int64_t {name} = {a} {sign} {b};"]
 
@@ -254,10 +259,10 @@ class ScalarWriter:
             scale, rest = split_linear(a - b, free[0])
             v = self.variables.get(free[0], free[0].name)
             if scale == 1:
-                return f"{v} < {operand_text(dims.multiply(rest, -1), self.variables)}"
+                return f"{v} < {self._operand(dims.multiply(rest, -1))}"
             if scale == -1:
-                return f"{v} > {operand_text(rest, self.variables)}"
-        return f"{operand_text(a, self.variables)} < {operand_text(b, self.variables)}"
+                return f"{v} > {self._operand(rest)}"
+        return f"{self._operand(a)} < {self._operand(b)}"
 
     def _apply(self, node: Apply) -> str:
         own = node.arguments[0].dtype

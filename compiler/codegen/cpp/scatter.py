@@ -7,7 +7,7 @@ sums have one order.
 from __future__ import annotations
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder, type_order
-from graphwright.compiler.codegen.cpp.loops import Nest, emit_nest, model_symbols, serial_function
+from graphwright.compiler.codegen.cpp.loops import Nest, emit_nest, serial_function
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import read, scalar_type, stored
@@ -55,12 +55,10 @@ def emit_scatter(op: Op) -> list[EmittedLaunch]:
         return [Store(0, offset_of(result.type, where, low.domain), node)]
 
     parts = build_parts(updates.type.shape, range(updates.type.rank), scattered)
-    builder.symbols(model_symbols(parts))
-    nest = _Updates(parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
+    nest = _Updates(builder, parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     nest.reduction = op.attribute("reduction")
-    builder.functions.append(
-        serial_function("KERNEL_NAME_update", builder.parameter_list, nest.lines())
-    )
+    lines = nest.lines()
+    builder.functions.append(serial_function("KERNEL_NAME_update", builder.parameter_list, lines))
     builder.body.append(f"KERNEL_NAME_update({builder.argument_list});")
     return [builder.launch(None, operands)]
 

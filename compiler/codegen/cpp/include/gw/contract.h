@@ -36,8 +36,9 @@ struct Taps {
 
 constexpr int64_t kL2Bytes = 1 << 20;       // assumed private cache
 constexpr int64_t kNearBytes = 1 << 16;     // a right operand this small is not worth prefetching
-constexpr int64_t kTable = 1024;            // pointers of one row block (8 KiB of stack)
-constexpr int64_t kBlockTiles = 8;          // row tiles that share one pass over large panels
+constexpr int64_t kTable = 4096;            // pointers of one row block (32 KiB of stack)
+constexpr int64_t kBlockTiles = 32;         // most row tiles that share a pass over the panels
+constexpr int64_t kFewTiles = 4;            // as many do when the panels fit in half of L2
 constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
 constexpr int64_t kUnitFlops = 100000;      // least work of one unit of the pool
 
@@ -84,7 +85,7 @@ template <class Rows, class Epi>
 inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64_t p0, int64_t p1,
                      int64_t batch, int64_t col_base, const MicroTable& micros, const Epi& epi) {
   const float* at[kTable];
-  int64_t koff[kTable / 2];
+  int64_t koff[kTable / kMR];
   alignas(64) float tile[kMR * kNR];
   alignas(64) float scratch[Rows::kScratch ? Rows::kScratch : 1];
   const int64_t taps = source.taps();
@@ -92,8 +93,15 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
   const bool chunked = taps > tap_limit;
   int64_t share = 1;
   if (!chunked && source.shareable()) {
-    const int64_t wanted = (p1 - p0) * kNR * b.k * 4 > kL2Bytes / 2 ? kBlockTiles : kBlockTiles / 2;
-    share = tap_limit / taps < wanted ? tap_limit / taps : wanted;
+    share = kFewTiles;
+    if (b.n * b.k * 4 > kL2Bytes / 2) {
+      // All panels pass by for each block of rows: make the block as large as L2 lets it (a pixel's
+      // channels count once, whatever the number of taps that read them).
+      share = kL2Bytes / 2 / (kMR * 4 * (b.k / taps) + 1);
+      if (share < kFewTiles) share = kFewTiles;
+      if (share > kBlockTiles) share = kBlockTiles;
+    }
+    if (share > tap_limit / taps) share = tap_limit / taps;
   }
   struct Tile {
     int64_t row0, rows;

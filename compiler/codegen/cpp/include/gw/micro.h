@@ -65,7 +65,7 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
           GW_UNROLL
           for (int v = 0; v < NV; ++v) {
             bv[v] = load(b + u * W + v * kLanes);
-            if (Fetch) __builtin_prefetch(b + u * W + v * kLanes + kFetchAhead);
+            if (Fetch) __builtin_prefetch(b + u * W + v * kLanes + kFetchAhead, 0, 2);
           }
           GW_UNROLL
           for (int r = 0; r < MR; ++r) {

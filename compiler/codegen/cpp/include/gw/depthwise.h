@@ -5,7 +5,7 @@
 // Described by the same gw::Conv as conv.h, with groups = C, ci = 1, co = multiplier; weights packed by
 // packing.pack_depthwise_weight as [kernel positions][round_up(C * co, kLanes)].
 //
-// Vectorised over channels. The register tile is up to kPixels neighbouring output pixels x kVectors vectors
+// Vectorised over channels. The register tile is up to 8 neighbouring output pixels x one or two vectors
 // of channels, one accumulator each. The common kernels (3 or 5 columns, stride 1 or 2, no dilation) slide:
 // an input vector is loaded once and meets all kernel columns, so loads, which bound this kernel, are about
 // half as many as products. A unit of work is a band of output rows x a group of channels, gone through in
@@ -24,10 +24,11 @@
 namespace gw GW_HIDDEN {
 namespace depthwise_detail {
 
-constexpr int kPixels = kLanes == 16 || kNV == 4 ? 8 : 4;  // 8 or 4
-constexpr int kVectors = 2;
+constexpr bool kManyRegisters = kLanes == 16 || kNV == 4;  // 32 vector registers, else 16
+constexpr int kPixels = kManyRegisters ? 8 : 4;            // of a tile two vectors wide; one vector: 8
+constexpr int kVectors = 2;                                // of a channel block
 constexpr int kWidth = kVectors * kLanes;
-constexpr int64_t kTilePixels = 2 * kPixels;
+constexpr int64_t kTilePixels = 16;
 constexpr int64_t kMaxRows = 64;         // kernel rows (kd, kh)
 constexpr int64_t kWindowBytes = 32768;  // input of one output row's stretch
 
@@ -47,8 +48,8 @@ struct Steps {
 typedef void (*tile_fn)(const Window& line, const Steps& by, int64_t offset, int64_t c0, int64_t first,
                         int64_t last, int64_t partial, float* tile);
 
-// PX pixels starting `offset` floats into the line, NV vectors of channels from c0 of the weights; of the last vector `partial`
-// lanes exist when Partial.
+// PX pixels starting `offset` floats into the line, NV vectors of channels from c0 of the weights; of the
+// last vector `partial` lanes exist when Partial.
 template <int PX, int NV, bool Partial>
 GW_NOINLINE void tile_sum(const Window& line, const Steps& by, int64_t offset, int64_t c0, int64_t kw0,
                           int64_t kw1, int64_t partial, float* tile) {
@@ -137,30 +138,41 @@ GW_NOINLINE void tile_slide(const Window& line, const Steps& by, int64_t offset,
   }
 }
 
-// fn[i] handles 1 << i pixels.
-constexpr int kSizes = kPixels == 8 ? 4 : 3;
+// fn[i] handles 1 << i pixels, up to `most`.
 struct TileTable {
-  tile_fn fn[kSizes];
+  int most;
+  tile_fn fn[4];
 };
 template <int NV, bool Partial>
 constexpr TileTable plain() {
-  TileTable t{{tile_sum<1, NV, Partial>, tile_sum<2, NV, Partial>, tile_sum<4, NV, Partial>}};
-  t.fn[kSizes - 1] = tile_sum<kPixels, NV, Partial>;
+  constexpr int PX = NV == 1 ? 8 : kPixels;
+  TileTable t{PX, {tile_sum<1, NV, Partial>, tile_sum<2, NV, Partial>, tile_sum<4, NV, Partial>, nullptr}};
+  if (PX == 8) t.fn[3] = tile_sum<PX, NV, Partial>;
   return t;
 }
 inline constexpr TileTable plain_tables[2][2] = {{plain<1, false>(), plain<1, true>()},
                                                  {plain<2, false>(), plain<2, true>()}};
-// [vectors - 1][columns == 5][stride - 1], for 4 pixels and for kPixels.
+
+// For 4 pixels and for as many as the registers hold with KW * NV weights.
 struct SlideTable {
+  int most;
   tile_fn few, many;
 };
 template <int NV, int KW, int SW>
 constexpr SlideTable slide() {
-  return {tile_slide<4, NV, KW, SW>, tile_slide<kPixels, NV, KW, SW>};
+  constexpr int PX = NV == 1 ? 8 : kPixels;
+  return {PX, tile_slide<4, NV, KW, SW>, tile_slide<PX, NV, KW, SW>};
 }
+// Vectors taken together: five columns of two vectors leave 16 registers no room for sums.
+template <int KW>
+constexpr int together() {
+  return kManyRegisters || KW <= 3 ? 2 : 1;
+}
+// [vectors - 1][columns == 5][stride - 1]
 inline constexpr SlideTable slide_tables[2][2][2] = {
     {{slide<1, 3, 1>(), slide<1, 3, 2>()}, {slide<1, 5, 1>(), slide<1, 5, 2>()}},
-    {{slide<2, 3, 1>(), slide<2, 3, 2>()}, {slide<2, 5, 1>(), slide<2, 5, 2>()}}};
+    {{slide<together<3>(), 3, 1>(), slide<together<3>(), 3, 2>()},
+     {slide<together<5>(), 5, 1>(), slide<together<5>(), 5, 2>()}}};
 
 // Several outputs a channel: the input value of an output channel is x[channel / multiplier].
 inline void multiplied(const Window& line, const Steps& by, int64_t offset, int64_t kw0, int64_t kw1,
@@ -212,7 +224,8 @@ struct Plan {
     if (group < 1) group = 1;
     stretch = kWindowBytes / (pixel_bytes * group) / kTilePixels * kTilePixels;
     if (stretch < kTilePixels) stretch = kTilePixels;
-    slides = conv.co == 1 && conv.dilation[2] == 1 && (conv.kernel[2] == 3 || conv.kernel[2] == 5) && conv.stride[2] <= 2;
+    slides = conv.co == 1 && conv.dilation[2] == 1 && conv.stride[2] <= 2 &&
+             (conv.kernel[2] == 3 || conv.kernel[2] == 5);
     groups = (blocks + group - 1) / group;
     // Bands of rows: enough for the threads, and at least 4 rows so that the halo is not read too often.
     bands = threads < 2 ? 1 : (4 * threads + groups - 1) / groups;
@@ -242,26 +255,26 @@ struct Plan {
   }
 };
 
-// Output pixels [ow0, ow1) of a line, the channels of one block.
-inline void pixels(const Plan& plan, const Window& line, const Steps& by, int64_t ow0, int64_t ow1,
-                   const Block& b, float* tile) {
+// Output pixels [ow0, ow1) of a line, `width` channels from c0 on: one or two vectors.
+inline void vectors(const Plan& plan, const Window& line, const Steps& by, int64_t ow0, int64_t ow1,
+                    int64_t c0, int64_t width, float* tile) {
   const Conv& c = *plan.c;
-  const bool both = b.width > kLanes, partial = b.width % kLanes != 0;
+  const bool both = width > kLanes, partial = width % kLanes != 0;
   if (plan.slides && !partial) {
     const SlideTable& table = slide_tables[both][c.kernel[2] == 5][c.stride[2] == 2];
     for (int64_t ow = ow0; ow < ow1;) {
       // Pixels past the end of the line are computed and dropped; their input columns count as outside.
       const int64_t iw = ow * c.stride[2] - c.pad[2];
-      const tile_fn fn = ow1 - ow > 4 ? table.many : table.few;
-      fn(line, by, ow * by.pixel + b.c0, b.c0, iw < 0 ? -iw : 0, c.in[2] - iw > 0 ? c.in[2] - iw : 0, 0,
+      const bool many = ow1 - ow > 4 && table.most > 4;
+      const tile_fn fn = many ? table.many : table.few;
+      fn(line, by, ow * by.pixel + c0, c0, iw < 0 ? -iw : 0, c.in[2] - iw > 0 ? c.in[2] - iw : 0, 0,
          tile + (ow - ow0) * kWidth);
-      ow += ow1 - ow > 4 ? kPixels : 4;
+      ow += many ? 8 : 4;
     }
     return;
   }
   const TileTable& table = plain_tables[both][partial];
   for (int64_t ow = ow0; ow < ow1;) {
-    float* to = tile + (ow - ow0) * kWidth;
     int64_t px = 1, kw0 = 0, kw1 = c.kernel[2];
     if (ow >= plan.first && ow < plan.last) {
       px = (plan.last < ow1 ? plan.last : ow1) - ow;
@@ -270,14 +283,25 @@ inline void pixels(const Plan& plan, const Window& line, const Steps& by, int64_
       while (kw0 < kw1 && iw + kw0 * c.dilation[2] < 0) ++kw0;
       while (kw1 > kw0 && iw + (kw1 - 1) * c.dilation[2] >= c.in[2]) --kw1;
     }
+    float* to = tile + (ow - ow0) * kWidth;
     if (c.co > 1) {
-      multiplied(line, by, ow * by.pixel, kw0, kw1, c.co, b.c0, b.width, to);
+      multiplied(line, by, ow * by.pixel, kw0, kw1, c.co, c0, width, to);
       ++ow;
       continue;
     }
-    const int size = px >= kPixels ? kSizes - 1 : (px >= 4 ? 2 : (px >= 2 ? 1 : 0));
-    table.fn[size](line, by, ow * by.pixel + b.c0, b.c0, kw0, kw1, b.width - (both ? kLanes : 0), to);
+    const int size = px >= table.most ? (table.most == 8 ? 3 : 2) : (px >= 4 ? 2 : (px >= 2 ? 1 : 0));
+    table.fn[size](line, by, ow * by.pixel + c0, c0, kw0, kw1, width - (both ? kLanes : 0), to);
     ow += int64_t{1} << size;
+  }
+}
+
+// The same for all channels of a block.
+inline void pixels(const Plan& plan, const Window& line, const Steps& by, int64_t ow0, int64_t ow1,
+                   const Block& b, float* tile) {
+  const int64_t step = plan.slides && plan.c->kernel[2] == 5 ? together<5>() * kLanes : kWidth;
+  for (int64_t at = 0; at < b.width; at += step) {
+    const int64_t left = b.width - at;
+    vectors(plan, line, by, ow0, ow1, b.c0 + at, left < step ? left : step, tile + at);
   }
 }
 

@@ -121,6 +121,16 @@ GW_INLINE vf load_partial(const float* p, int64_t n) {
 #endif
 }
 
+// False when any lane is NaN or not zero.
+GW_INLINE bool all_equal_zero(vf x) {
+  const vi wrong = x == splat(0.0f) ? vi{} : ~vi{};
+  int64_t any[sizeof(vi) / 8];
+  __builtin_memcpy(any, &wrong, sizeof any);
+  int64_t together = 0;
+  for (unsigned i = 0; i < sizeof(vi) / 8; ++i) together |= any[i];
+  return together == 0;
+}
+
 GW_INLINE float sum(vf x) {
   float part[kLanes];
   __builtin_memcpy(part, &x, sizeof x);

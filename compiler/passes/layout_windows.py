@@ -12,7 +12,7 @@ from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.layout import Layout, order_of, window_in
 from graphwright.compiler.ir.op import Effect, Kind
-from graphwright.compiler.passes.profit import typical_size
+from graphwright.compiler.passes.profit import Sizes
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.compiler.target import Target
@@ -24,14 +24,14 @@ _REGIONS = (Kind.POINTWISE, Kind.REDUCTION, Kind.CONTRACTION)
 
 def join_concatenations(rw: Rewriter, target: Target) -> int:
     """Joins the concatenations of a graph where that pays; how many."""
-    joined = 0
+    joined, sizes = 0, Sizes()
     for op in list(rw.graph.ops):
-        if op.name == "concat" and len(op.operands) > 1 and _join(rw, op, target):
+        if op.name == "concat" and len(op.operands) > 1 and _join(rw, op, target, sizes):
             joined += 1
     return joined
 
 
-def _join(rw: Rewriter, op: Op, target: Target) -> bool:
+def _join(rw: Rewriter, op: Op, target: Target, sizes: Sizes) -> bool:
     result, axis = op.result.type, op.attributes["axis"]
     starts: list[Dim] = [0]
     for operand in op.operands:
@@ -41,9 +41,11 @@ def _join(rw: Rewriter, op: Op, target: Target) -> bool:
     for i, operand in enumerate(op.operands):
         if operand not in direct.values() and _takes_window(operand, op, layouts[i]):
             direct[i] = operand
-    seconds = sum(2 * _bytes(v) for v in direct.values() if _is_stored(v)) / target.bandwidth
+    seconds = (
+        sum(2 * sizes.bytes(v) for v in direct.values() if _is_stored(v, sizes)) / target.bandwidth
+    )
     # Alone, the concatenation would be one kernel that also does the pointwise work before it.
-    kernels = sum(i not in direct or not _is_stored(direct[i]) for i in range(len(layouts)))
+    kernels = sum(i not in direct or not _is_stored(direct[i], sizes) for i in range(len(layouts)))
     if _user_takes_it(op) or seconds <= (kernels - 1) * target.launch_seconds:
         return False
     with rw.step("join-concatenation", op):
@@ -79,13 +81,6 @@ def _copy(rw: Rewriter, op: Op, index: int, value: Value, layout: Layout) -> Non
     rw.set_operand(op, index, copy.result)
 
 
-def _bytes(value: Value) -> float:
-    total = float(value.type.dtype.bytes)
-    for dim in value.type.shape:
-        total *= typical_size(dim)
-    return total
-
-
 def _takes_window(value: Value, concat: Op, layout: Layout) -> bool:
     """Whether a value's kernel can write it into the window, and its other users can read it there."""
     op, type = value.op, value.type
@@ -104,13 +99,13 @@ def _takes_window(value: Value, concat: Op, layout: Layout) -> bool:
     return all(u is concat or u.kind in _REGIONS or u.name in STRIDED for u in value.users)
 
 
-def _is_stored(value: Value) -> bool:
+def _is_stored(value: Value, sizes: Sizes) -> bool:
     """Whether the value is written by a kernel of its own whatever becomes of the concatenation."""
     op = value.op
     for _ in range(64):
         if op is None or len(value.uses) > 1 or op.kind is not Kind.POINTWISE:
             break
-        value = max(op.operands, key=_bytes)
+        value = max(op.operands, key=sizes.bytes)
         op = value.op
     if op is None:
         return False

@@ -7,7 +7,6 @@ Legality is elsewhere (fuse_region.py); whoever wants another judgement gives th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from graphwright.compiler.ir.dims import Dim, evaluate, symbols_of
@@ -30,6 +29,29 @@ def typical_size(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     return evaluate(dim, {s.name: s.typical for s in symbols_of(dim)})
+
+
+class Sizes:
+    """Elements and bytes of values at typical sizes, calculated once."""
+
+    def __init__(self) -> None:
+        self._dims: dict[Dim, int] = {}
+        self._elements: dict[Value, int] = {}
+
+    def elements(self, value: Value) -> int:
+        known = self._elements.get(value)
+        if known is None:
+            known = 1
+            for dim in value.type.shape:
+                size = self._dims.get(dim)
+                if size is None:
+                    size = self._dims[dim] = typical_size(dim)
+                known *= size
+            self._elements[value] = known
+        return known
+
+    def bytes(self, value: Value) -> int:
+        return self.elements(value) * value.type.dtype.bytes
 
 
 class Profit(Protocol):
@@ -58,28 +80,12 @@ class Profit(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class Roofline:
     """Seconds of a region: launch + bytes / bandwidth + operations / peak, from the target's figures."""
 
-    target: Target
-    _elements: dict[Value, int]
-    _seconds: dict[tuple[Op, ...], float]
-
     def __init__(self, target: Target) -> None:
-        self.target, self._elements, self._seconds = target, {}, {}
-
-    def elements(self, value: Value) -> int:
-        known = self._elements.get(value)
-        if known is None:
-            known = 1
-            for dim in value.type.shape:
-                known *= typical_size(dim)
-            self._elements[value] = known
-        return known
-
-    def bytes(self, value: Value) -> int:
-        return self.elements(value) * value.type.dtype.bytes
+        self.target, self.sizes = target, Sizes()
+        self._seconds: dict[tuple[Op, ...], float] = {}
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """The estimate for ops that run as one region; a contraction's own operations left out."""
@@ -92,8 +98,8 @@ class Roofline:
     def _estimate(self, ops: Sequence[Op]) -> float:
         inside = set(ops)
         traffic = {v: None for op in ops for v in op.operands if v.op not in inside}
-        moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
-        moved += sum(map(self.bytes, outputs_of(ops)))
+        moved = sum(self.sizes.bytes(v) for v in traffic if not is_single_constant(v))
+        moved += sum(map(self.sizes.bytes, outputs_of(ops)))
         return (
             self.target.launch_seconds
             + moved / self.target.bandwidth
@@ -106,7 +112,7 @@ class Roofline:
         total = 0.0
         for op in reversed(ops):
             value = op.results[0]
-            own = float(self.elements(value))
+            own = float(self.sizes.elements(value))
             broadcast = moved = 0.0
             for user, _ in value.uses:
                 if not isinstance(user, Op) or user not in times:
@@ -125,8 +131,8 @@ class Roofline:
     def _carried(self, value: Value, user: Op, times: float) -> float:
         """How often `value` is evaluated for a broadcasting user that is evaluated `times` times."""
         shape, wide = value.type.shape, user.results[0].type.shape
-        own = self.elements(value)
-        if own >= self.elements(user.results[0]):
+        own = self.sizes.elements(value)
+        if own >= self.sizes.elements(user.results[0]):
             return times
         lead = len(wide) - len(shape)
         kept = [lead + i for i, d in enumerate(shape) if d != 1]
@@ -163,10 +169,10 @@ class Roofline:
             for op in ops
             if not self._feeds(op, root)
         )
-        if not again or self.bytes(operand) <= SMALL_BYTES:
+        if not again or self.sizes.bytes(operand) <= SMALL_BYTES:
             return None
-        rows = max(self.elements(result), 1)
-        if self.bytes(operand) / rows > ROW_BYTES:
+        rows = max(self.sizes.elements(result), 1)
+        if self.sizes.bytes(operand) / rows > ROW_BYTES:
             return "a reduced row does not stay in cache for the phase after it"
         if rows < PARALLEL_ROWS:
             return "too few reduced rows to run the phase after them in parallel"
@@ -201,13 +207,13 @@ class Roofline:
         made = {r for op in cheap for r in op.results}
         inside = {*ops, *cheap}
         traffic = {v: None for op in (*cheap, *ops) for v in op.operands if v.op not in inside}
-        moved = sum(self.bytes(v) for v in traffic if not is_single_constant(v))
-        moved += sum(self.bytes(v) for v in outputs_of(ops) if v not in made)
+        moved = sum(self.sizes.bytes(v) for v in traffic if not is_single_constant(v))
+        moved += sum(self.sizes.bytes(v) for v in outputs_of(ops) if v not in made)
         used = max(
-            (self.elements(op.results[0]) for op in ops if made & set(op.operands)), default=0
+            (self.sizes.elements(op.results[0]) for op in ops if made & set(op.operands)), default=0
         )
         work = self.operations(ops) + sum(
-            max(used, self.elements(op.results[0])) * operations_per_element(op)
+            max(used, self.sizes.elements(op.results[0])) * operations_per_element(op)
             for op in cheap
             if op.kind is Kind.POINTWISE
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_random_regions import RandomGraph
+from region_graphs import RandomGraph
 
 from graphwright.compiler.driver import compile_graph
 from graphwright.compiler.ir.evaluate import evaluate

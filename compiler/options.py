@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from graphwright.compiler.custom_ops import load_custom_ops
+from graphwright.compiler.ir.op import OpDef, Registry
+from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec
 from graphwright.compiler.target import Target
 from graphwright.errors import DowngradeError, InputError
@@ -32,7 +35,6 @@ _LATER = {
     "graph_miss": "CUDA graphs are not captured yet; leave it out",
     "libraries": "no vendor library is ever called now; leave it out",
     "lock": "nothing is tuned yet, so that there is nothing to lock; leave it out",
-    "custom_ops": "custom ops cannot be registered yet; leave it out",
     "state": "outputs cannot be aliased to inputs yet; feed the state back by hand",
     "trace": "traces are not written yet; use print_after",
 }
@@ -55,6 +57,8 @@ class CompileOptions:
     allow: which exceptions from "never a silent downgrade" are fine.
     jobs: parallel C++ compilations, 0 for the number of allowed CPUs.  threads: default of the
     artifact's CPU thread count, 0 for the allowed CPUs when it is loaded.
+    custom_ops: declarations of ops of your own (or "module:name" of one or several), known to
+    this compilation alone; see docs/custom-ops.md.
     cache_dir: compiled kernels are kept there; None for the user's cache folder.  cache: False
     neither reads nor writes it.
     """
@@ -75,6 +79,7 @@ class CompileOptions:
     threads: int = 0
     cache_dir: Path | None = None
     cache: bool = True
+    custom_ops: tuple[OpDef, ...] = ()
 
     @staticmethod
     def make(**options: Any) -> CompileOptions:
@@ -125,6 +130,11 @@ class CompileOptions:
         return self
 
     @property
+    def registry(self) -> Registry:
+        """The ops of this compilation: all of ours and the custom ones."""
+        return REGISTRY.extended(self.custom_ops) if self.custom_ops else REGISTRY
+
+    @property
     def effective_jobs(self) -> int:
         """`jobs`, or the number of CPUs that this process may use."""
         return self.jobs or len(os.sched_getaffinity(0))
@@ -157,6 +167,8 @@ def _convert(name: str, value: Any) -> Any:
             return _names(value)
         if name == "allow":
             return frozenset(_names(value))
+        if name == "custom_ops":
+            return load_custom_ops(value)
         if name == "cache_dir":
             return None if value is None else Path(value).expanduser()
         if name in ("opt", "jobs", "threads", "max_rewrites") and value is not None:

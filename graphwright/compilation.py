@@ -103,9 +103,10 @@ def check(source: Any, **options: Any) -> CheckReport:
     made = CompileOptions.make(**options)
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, made)
-    problems = tuple(check_model(read, shapes=shapes, allow=made.allow))
+    registry = made.registry
+    problems = tuple(check_model(read, shapes=shapes, allow=made.allow, registry=registry))
     if not problems:
-        graph = import_model(read, shapes=shapes, allow=made.allow)
+        graph = import_model(read, shapes=shapes, allow=made.allow, registry=registry)
         problems = check_graph(graph, made.target, made)
     ops = Counter(node.op_type for node in read.proto.graph.node)
     return CheckReport(problems, read.name, dict(sorted(ops.items())))
@@ -143,7 +144,7 @@ def import_source(source: Any, options: CompileOptions) -> Graph:
 
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, options)
-    return import_model(read, shapes=shapes, allow=options.allow)
+    return import_model(read, shapes=shapes, allow=options.allow, registry=options.registry)
 
 
 def run_passes(

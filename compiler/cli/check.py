@@ -19,10 +19,11 @@ UNSUPPORTED = 3
 @shape_parameters
 @click.option("--target", metavar="TARGET", help="As in compile (default: cpu).")
 @click.option("--allow", multiple=True, metavar="NAME", help="Allow an exception, as in compile.")
+@click.option("--custom-ops", multiple=True, metavar="MODULE:NAME", help="As in compile.")
 @common
 def command(
     model: Path, shapes: ShapeSpec, target: str | None, allow: tuple[str, ...],
-    json_to: str | None, console: Console,
+    custom_ops: tuple[str, ...], json_to: str | None, console: Console,
 ) -> int:  # fmt: skip
     """Say what of MODEL is not supported, without compiling it.
 
@@ -32,7 +33,9 @@ def command(
     from graphwright.compilation import check
 
     with console.stage(f"reading {model}"):
-        report = check(model, target=target or "cpu", shapes=shapes, allow=allow)
+        report = check(
+            model, target=target or "cpu", shapes=shapes, allow=allow, custom_ops=custom_ops
+        )
     if json_to:
         problems: list[dict[str, Any]] = [
             {"node": p.node, "op": p.op, "reason": p.reason, "fix": p.fix} for p in report.problems

@@ -123,6 +123,8 @@ def compile_parameters(function: F) -> F:
         metavar="NAME",
         help=f"Allow an exception: {', '.join(ALLOWANCES)}.",
     )
+    @click.option("--custom-ops", multiple=True, metavar="MODULE:NAME",
+                  help="Ops of your own that this compilation knows. Repeatable.")  # fmt: skip
     @click.option("--threads", type=click.IntRange(0), metavar="N",
                   help="CPU threads of a run (default: the allowed CPUs).")  # fmt: skip
     @click.option("--jobs", type=click.IntRange(0), metavar="N",
@@ -135,7 +137,7 @@ def compile_parameters(function: F) -> F:
         given: dict[str, Any] = {}
         for name in (
             "target", "precision", "opt", "passes", "disable_passes", "max_rewrites",
-            "check_passes", "allow", "threads", "jobs", "cache_dir",
+            "check_passes", "allow", "custom_ops", "threads", "jobs", "cache_dir",
         ):  # fmt: skip
             value = flags.pop(name)
             if value is not None and value != ():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.control import BodyChecks, EmitBody, emit_bind, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
+from graphwright.compiler.codegen.cpp.custom import emit_custom
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
@@ -33,6 +34,8 @@ def emit(op: Op, target: Target) -> list[Step]:
     keys = [op.name, f"kind:{op.kind}"]
     if op.name == "fused":
         keys = [f"region:{op.attribute('region')}"]
+    if op.definition.cpp_source and target.kind == "cpu":
+        return list(emit_custom(op))
     for key in keys:
         if key in table:
             return list(table[key](op))

@@ -168,6 +168,7 @@ class OpDef:
     imports: frontend -> spellings of ops that equal ours up to `renames` of attributes, for example
     {"onnx": ("Softmax",), "aten": ("_softmax.default",)}.
     aliases: result index -> operand index whose storage the result continues (in-place update).
+    cpp_source: of a custom op, the C++ function that computes it (docs/custom-ops.md).
     """
 
     name: ClassVar[str] | str = ""
@@ -180,6 +181,7 @@ class OpDef:
     imports: ClassVar[Mapping[str, tuple[str, ...]]] | Mapping[str, tuple[str, ...]] = {}
     renames: ClassVar[Mapping[str, str]] | Mapping[str, str] = {}  # imported attribute -> ours
     bodies: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
+    cpp_source: ClassVar[str] | str = ""
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference

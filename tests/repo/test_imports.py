@@ -38,7 +38,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/ir": ([IR, ERRORS], STANDARD),
     "compiler/passes": (["graphwright.compiler.passes", IR, TARGET, ERRORS], (*STANDARD, "networkx")),
     "compiler/target.py": ([ERRORS], STANDARD),
-    "compiler/options.py": ([IR, TARGET, ERRORS, "graphwright.compiler.passes"], STANDARD),
+    "compiler/custom_ops.py": ([IR, ERRORS], STANDARD),
+    "compiler/options.py": (
+        [IR, TARGET, ERRORS, "graphwright.compiler.passes", "graphwright.compiler.custom_ops"],
+        STANDARD,
+    ),
     "compiler/codegen": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS,
          FILES, MANIFEST, ARCHIVE, PACKED],

@@ -8,7 +8,7 @@ values lie; kernels are built for every arch of the target; the parts become an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphwright.compiler.assemble import (
@@ -37,10 +37,11 @@ from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 from graphwright.errors import InputError, Problem, UnsupportedError
 from graphwright.runtime.cpu import native_needs
-from graphwright.runtime.manifest import Kernel, Manifest, Variant
+from graphwright.runtime.manifest import THREADS, Kernel, Manifest, Variant
 from graphwright.version import VERSION
 
 PIPELINE = "graphwright.pipeline"  # key of the manifest's metadata
+Tell = Callable[[str, int, int], None]  # a stage, parts done, parts in all
 
 
 def compile_graph(
@@ -54,7 +55,13 @@ def compile_graph(
 
     Raises UnsupportedError listing every op without a kernel, CompileError when a stage fails.
     """
+
+    def tell(stage: str, done: int = 0, total: int = 0) -> None:
+        for listener in listeners:
+            listener.stage(stage, done, total)
+
     optimise(graph, target, options, listeners=listeners)
+    tell("emitting kernels")
     steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
     assembly = assemble(graph, steps)
     weights = Weights()
@@ -63,7 +70,11 @@ def compile_graph(
     inputs, outputs = tensor_specs(graph, weights)
     files: dict[str, bytes] = {}
     build = _build_cuda if target.kind == "cuda" else _build_cpu
-    variants = build(assembly, weights, files, target, options)
+    tell("packing weights")
+    variants = build(assembly, weights, files, target, options, tell)
+    metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
+    if options.threads:
+        metadata[THREADS] = str(options.threads)
     manifest = Manifest(
         producer=f"graphwright {VERSION}",
         symbols=symbol_specs(graph),
@@ -72,7 +83,7 @@ def compile_graph(
         constraints=constraint_specs(graph),
         weights=(),
         variants=tuple(variants),
-        metadata={**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))},
+        metadata=metadata,
     )
     return Artifact(manifest, weights.data, files, print_graph(graph, origins=True))
 
@@ -137,6 +148,7 @@ def _build_cpu(
     files: dict[str, bytes],
     target: Target,
     options: CompileOptions,
+    tell: Tell,
 ) -> list[Variant]:
     """One shared object per ISA level; weights are packed for the level's vectors."""
     from graphwright.compiler.codegen.cpp.pack import pack, packed_form
@@ -147,6 +159,7 @@ def _build_cpu(
         target.arches,
         jobs=options.effective_jobs,
         cache_dir=_cache(options),
+        on_unit=lambda done, total: tell("compiling kernels", done, total),
     )
     table: list[Kernel] = []
     for step in launched:
@@ -182,6 +195,7 @@ def _build_cuda(
     files: dict[str, bytes],
     target: Target,
     options: CompileOptions,
+    tell: Tell,
 ) -> list[Variant]:
     """One cubin a kernel and arch."""
     import tempfile
@@ -196,7 +210,8 @@ def _build_cuda(
         cache = _cache(options) or Path(scratch)
         for arch in target.arches:
             table: list[Kernel] = []
-            for step in launched:
+            for number, step in enumerate(launched):
+                tell(f"compiling kernels for {arch}", number, len(launched))
                 assert isinstance(step.kernel, TritonKernel)
                 cubin = build(step.kernel, arch, cache)
                 files[cubin.kernel.binary] = cubin.image

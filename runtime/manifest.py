@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 
 FORMAT_MAJOR, FORMAT_MINOR = 1, 1
 KERNEL_ABI = 1
+THREADS = "graphwright.threads"  # key of the metadata: CPU threads where the caller names none
 Expression: TypeAlias = Any  # int | str | list[Any]; checked when read
 
 

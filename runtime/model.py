@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +15,8 @@ from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile, Source
 from graphwright.runtime.binding import Signature
 from graphwright.runtime.executor import CpuExecutor
-from graphwright.runtime.manifest import Manifest, TensorSpec, Variant
+from graphwright.runtime.library import allowed_cpus
+from graphwright.runtime.manifest import THREADS, Manifest, TensorSpec, Variant
 from graphwright.runtime.program import Program
 
 
@@ -163,7 +165,16 @@ def load(source: Source, device: str = "cpu", threads: int | None = None) -> Com
     """Loads an artifact from a path or bytes.
 
     Weights of a file stay memory-mapped.  `threads` (CPU): how many threads take part in a call,
-    default all CPUs that the process may use.  Raises ArtifactError for a file that is damaged, of
+    default what the artifact was compiled with, else all CPUs that the process may use.  Raises ArtifactError for a file that is damaged, of
     another format or for another machine; InputError for a bad argument.
     """
-    return CompiledModel(ArtifactFile(source), device, threads)
+    artifact = ArtifactFile(source)
+    if threads is None:
+        threads = _compiled_threads(artifact.manifest)
+    return CompiledModel(artifact, device, threads)
+
+
+def _compiled_threads(manifest: Manifest) -> int | None:
+    """The artifact's own wish, within the CPUs of this process: a file must not start hundreds."""
+    wish = manifest.metadata.get(THREADS, "")
+    return min(int(wish), allowed_cpus()) or None if re.fullmatch("[0-9]{1,4}", wish) else None

@@ -40,12 +40,14 @@ class Progress(Listener):
             self._status.update(f"passes: {name}")
 
     def after_pass(self, name: str, graph: Graph, result: PassResult, seconds: float) -> None:
-        if self._status is not None:
-            self._status.update("building kernels")  # until the next pass says otherwise
         wanted = self.options.print_after
         if (name in wanted or "all" in wanted) and name != self.options.stop_after:
             self.console.show(f"# after {name}" + ("" if result.changed else " (nothing changed)"))
             self.print_graph(graph)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        if self._status is not None:
+            self._status.update(f"{name} {done} of {total}" if total else name)
 
     def print_graph(self, graph: Graph) -> None:
         """The graph's text on stdout."""

@@ -7,7 +7,7 @@ kernel; one more unit holds the thread pool and the replay of launches.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,10 +55,12 @@ def build_libraries(
     cache_dir: Path | None = None,
     toolchain: Toolchain | None = None,
     report: BuildReport | None = None,
+    on_unit: Callable[[int, int], None] | None = None,
 ) -> dict[str, bytes]:
     """A shared object for each ISA level with all the kernels, the pool and the replay loop.
 
-    Raises CompileError with the compiler's first messages and the path of the kept source.
+    `on_unit(done, total)` is told how many translation units are ready.  Raises CompileError with
+    the compiler's first messages and the path of the kept source.
     """
     tools = toolchain or find_toolchain()
     cache = ObjectCache(cache_dir)
@@ -100,7 +102,9 @@ def build_libraries(
         # The largest first: the last one to finish decides.
         missing.sort(key=lambda item: -len(item[2]))
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-            list(pool.map(compile_one, missing))
+            for done, _ in enumerate(pool.map(compile_one, missing)):
+                if on_unit is not None:
+                    on_unit(done + 1, len(missing))
         for level, keys in objects.items():
             data = _link(tools, level, [folder / f"{k}.o" for k in keys], folder / f"{level}.so")
             libraries[level] = data

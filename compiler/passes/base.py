@@ -95,6 +95,9 @@ class Listener:
     def rewrite(self, rewrite: Rewrite) -> None:
         """One step was made."""
 
+    def stage(self, name: str, done: int, total: int) -> None:
+        """A stage outside the passes has come this far: `done` of `total` parts, 0 of 0 unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassRun:

@@ -13,6 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import graphwright as gw
+from graphwright.runtime.library import allowed_cpus
+from graphwright.runtime.manifest import THREADS, Manifest
+from graphwright.runtime.model import _compiled_threads
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,23 @@ def test_options_are_checked(model: onnx.ModelProto) -> None:
         gw.compile(model, (1, 2))
     with pytest.raises(gw.InputError, match="no input is named 'c'"):
         gw.compile(model, shapes="c:1x4")
+
+
+def test_threads_are_recorded(model: onnx.ModelProto, tmp_path: Path) -> None:
+    gw.compile(model, threads=1).save(tmp_path / "one.gw")
+    recorded = gw.load(tmp_path / "one.gw").manifest.metadata
+    assert recorded["graphwright.threads"] == "1"
+    gw.compile(model).save(tmp_path / "free.gw")
+    assert "graphwright.threads" not in gw.load(tmp_path / "free.gw").manifest.metadata
+
+
+@pytest.mark.parametrize(
+    ("wish", "threads"),
+    [("1", 1), ("9999", allowed_cpus()), ("0", None), ("9" * 5000, None), ("-1", None), ("", None)],
+)
+def test_an_artifacts_wish_is_bounded(wish: str, threads: int | None) -> None:
+    manifest = Manifest("test", (), (), (), (), (), (), metadata={THREADS: wish})
+    assert _compiled_threads(manifest) == threads
 
 
 def test_check() -> None:

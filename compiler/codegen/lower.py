@@ -70,8 +70,7 @@ def offset_of(type: TensorType, coordinates: Sequence[Dim], domain: Domain) -> D
     for axis in order:
         extent, coordinate = spans[axis], coordinates[axis]
         if type.dtype.bits < 8 and axis == order[-1]:
-            each = type.dtype.per_byte  # rows end at whole bytes
-            extent = dims.ceildiv(extent, each) * each
+            extent = dims.ceildiv(extent, 2) * 2  # two a byte: rows end at whole bytes
         if axis in sizes:
             extent = dims.ceildiv(extent, sizes[axis])
             coordinate = domain.quotient(coordinate, sizes[axis])

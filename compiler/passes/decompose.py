@@ -26,17 +26,20 @@ def _wide(rw: Rewriter, op: Op, build: Callable[[list[Value]], Value]) -> bool:
     return rw.replace(rw.value("cast", build(wide), dtype=dtype))
 
 
-def _per_channel(rw: Rewriter, vector: Value, rank: int) -> Value:
-    """A vector [C] as [C, 1, ...], which broadcasts along axis 1 of a tensor of this rank."""
-    shape = (vector.type.shape[0], *[1] * (rank - 2))
-    return vector if rank == 2 else rw.value("reshape", vector, shape=shape)
+def _per_channel(rw: Rewriter, vector: Value, x: Value) -> Value:
+    """A vector [C] as [C, 1, ...], which broadcasts along axis 1 of x.
+
+    C is what x calls its channels: where one of the two is a number and the other a symbol, the
+    broadcast would be of another type than x.
+    """
+    shape = (x.type.shape[1], *[1] * (x.type.rank - 2))
+    return vector if vector.type.shape == shape else rw.value("reshape", vector, shape=shape)
 
 
 @rule("batch_norm")
 def batch_norm(op: Op, rw: Rewriter) -> bool | None:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias => x * s + b with
     s = scale / sqrt(variance + epsilon) and b = bias - mean * s, constants as a rule."""
-    rank = op.result.type.rank
 
     def make(name: str, a: Value, b: Value | None) -> Value:
         return rw.value(name, a) if b is None else rw.value(name, a, b)
@@ -45,8 +48,8 @@ def batch_norm(op: Op, rw: Rewriter) -> bool | None:
         x, *parameters = operands
         epsilon = rw.scalar(op.attribute("epsilon"), x.type.dtype)
         s, b = scale_and_shift(make, epsilon, parameters)
-        scaled = rw.value("mul", x, _per_channel(rw, s, rank))
-        return rw.value("add", scaled, _per_channel(rw, b, rank))
+        scaled = rw.value("mul", x, _per_channel(rw, s, x))
+        return rw.value("add", scaled, _per_channel(rw, b, x))
 
     return _wide(rw, op, build)
 
@@ -69,15 +72,14 @@ def scale_and_shift(
 @rule("instance_norm")
 def instance_norm(op: Op, rw: Rewriter) -> bool | None:
     """A layer norm over the spatial axes with parameters a channel."""
-    rank = op.result.type.rank
-    if rank < 3:
-        return rw.fail("no spatial axes")
     x, scale, bias = op.operands
+    if x.type.rank < 3:
+        return rw.fail("no spatial axes")
     return rw.replace_by(
         "layer_norm",
         x,
-        _per_channel(rw, scale, rank),
-        _per_channel(rw, bias, rank),
+        _per_channel(rw, scale, x),
+        _per_channel(rw, bias, x),
         axis=2,
         epsilon=op.attribute("epsilon"),
     )
@@ -94,8 +96,8 @@ def group_norm(op: Op, rw: Rewriter) -> bool | None:
         rows = rw.value("reshape", x, shape=(shape[0], groups, row))
         normal = rw.value("layer_norm", rows, axis=2, epsilon=op.attribute("epsilon"))
         back = rw.value("reshape", normal, shape=shape)
-        scaled = rw.value("mul", back, _per_channel(rw, scale, len(shape)))
-        return rw.value("add", scaled, _per_channel(rw, bias, len(shape)))
+        scaled = rw.value("mul", back, _per_channel(rw, scale, x))
+        return rw.value("add", scaled, _per_channel(rw, bias, x))
 
     return _wide(rw, op, build)
 

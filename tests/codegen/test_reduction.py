@@ -47,6 +47,13 @@ def normed(g, v):
     return [x, y]
 
 
+def normed_remainders(g, v):
+    """Coordinates that are quotients and remainders of a row's own loop variable."""
+    wide = one(g, "broadcast_to", [v[0]], shape=(2, S, 3, N, 8))
+    rows = one(g, "reshape", [wide], shape=(6, S * N, 8))
+    return [one(g, "layer_norm", [rows], axis=2)]
+
+
 def pooled_rows(g, v):
     m = one(g, "reduce_mean", [v[0]], axes=(2, 3), keepdims=True)
     return [one(g, "reshape", [m], shape=(N, 70))]
@@ -54,6 +61,7 @@ def pooled_rows(g, v):
 
 IMAGE, IMAGE_NHWC = t(N, 70, 7, 7), t(N, 70, 7, 7, layout=NHWC)
 CASES = {
+    "remainders": ([t(1, S, 1, N, 8)], normed_remainders, []),
     "sum-last": ([t(N, S)], op("reduce_sum", axes=(1,)), []),
     "sum-first": ([t(S, 70)], op("reduce_sum", axes=(0,)), []),
     "sum-all": ([t(N, S)], op("reduce_sum", axes=(0, 1)), []),

@@ -5,6 +5,7 @@ References add in float64 and round once; integers wrap in their own type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -112,10 +113,10 @@ def correlate(
     shape = context.sizes(context.results[0].shape)
     padded = pad_windows(x, kernel, shape[2:], attributes, context.sizes(attributes["low"]), 0)
     view = window_view(padded, kernel, shape[2:], attributes)
-    filters = w.reshape(groups, w.shape[0] // groups, -1)
+    filters = w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
     out = np.empty(shape, x.dtype)
     for image, result in zip(view, out, strict=True):  # one image's columns at a time
-        columns = image.reshape(groups, filters.shape[2], -1)
+        columns = image.reshape(groups, filters.shape[2], math.prod(shape[2:]))
         result[...] = np.matmul(filters, columns).reshape(shape[1:])
     return out
 
@@ -198,8 +199,9 @@ class ConvTranspose(OpDef):
         shape = context.sizes(context.results[0].shape)
         low, spatial = context.sizes(attributes["low"]), x.shape[2:]
         # [groups, M / groups * kernel, C / groups] times [N, groups, C / groups, positions]
-        filters = w.reshape(groups, w.shape[0] // groups, -1).transpose(0, 2, 1)
-        columns = np.matmul(filters, x.reshape(x.shape[0], groups, filters.shape[2], -1))
+        filters = w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
+        images = x.reshape(x.shape[0], groups, filters.shape[1], math.prod(spatial))
+        columns = np.matmul(filters.transpose(0, 2, 1), images)
         columns = columns.reshape(x.shape[0], shape[1], *kernel, *spatial)
         full = [
             max((n - 1) * s + d * (k - 1) + 1, a + size)

@@ -40,6 +40,15 @@ def brute_force_overlaps(plan: MemoryPlan, binding: dict[str, int]) -> bool:
     return False
 
 
+def test_sizes_that_no_call_has() -> None:
+    """A constraint (a window that must fit) can exclude the least sizes: nothing lies there then."""
+    n = of(Symbol("n", 0, 100))
+    plan = plan_memory([BufferRequest(8 * n - 24, 0, 2), BufferRequest(64 * n, 1, 2)])
+    for size in (0, 2, 3, 100):
+        check_plan(plan, {"n": size})
+    assert plan.sizes["min"] == 0
+
+
 def test_chain_needs_two_buffers() -> None:
     plan = plan_memory(static(*((640, i, i + 1) for i in range(10))))
     assert plan.sizes == {"min": 1280, "opt": 1280, "max": 1280}

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "math.h"
-#include "small.h"
 
 namespace gw GW_HIDDEN {
 

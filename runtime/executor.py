@@ -8,6 +8,7 @@ its inputs and outputs into the cached pointer table and enters native code once
 from __future__ import annotations
 
 import ctypes
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,9 @@ from graphwright.runtime.library import (
     thread_pool,
 )
 from graphwright.runtime.mid_run import Arena, MidRun, host_launches
+from graphwright.runtime.packed import pack_elements, packed_shape, unpack_elements
 from graphwright.runtime.program import Placement, Program
+from graphwright.runtime.read_manifest import DTYPE_BITS
 
 ALIGNMENT = 16  # bytes that kernels expect of inputs and outputs; weights and the arena have 64
 CACHED_BINDINGS = 32
@@ -145,11 +148,10 @@ class CpuExecutor:
         self._idle: list[Context] = []
         self._input_dtypes = tuple(signature.input_dtypes)
         self._output_dtypes = tuple(signature.output_dtypes)
-        for spec in (*signature.inputs, *signature.outputs):
-            if spec.dtype in ("int4", "uint4"):
-                raise ArtifactError(
-                    f"{spec.name!r}: inputs and outputs of {spec.dtype} are not supported"
-                )
+        self._packed_inputs, self._packed_outputs = (
+            {i: bits for i, t in enumerate(specs) if (bits := DTYPE_BITS[t.dtype]) < 8}
+            for specs in (signature.inputs, signature.outputs)
+        )
         manifest = artifact.manifest
         self._defaults = [
             None if t.default is None else self._weight_array(t.default) for t in manifest.inputs
@@ -196,7 +198,9 @@ class CpuExecutor:
         for i, patches in enumerate(replay.inputs):
             array = arrays[i]
             start = address(array) if array.flags.c_contiguous else 1
-            if start % ALIGNMENT:
+            if i in self._packed_inputs:
+                start = self._stage(replay, i, pack_elements(array, self._packed_inputs[i]))
+            elif start % ALIGNMENT:
                 start = self._stage(replay, i, array)
             starts.append(start)
             for position, offset in patches:
@@ -234,6 +238,8 @@ class CpuExecutor:
                 results[i] = array
                 if out is not None and out[i] is not None and write_back is not None:
                     write_back.append((self._check_target(i, out[i], array.shape), array))
+        for i, bits in self._packed_outputs.items():
+            self._unpack(results[i], bits)
         if write_back is not None and out is not None:
             for target, source in write_back:
                 np.copyto(target, source)
@@ -280,6 +286,13 @@ class CpuExecutor:
             staged = replay.staged[index] = _aligned_empty(array.shape, array.dtype)
         np.copyto(staged, array)
         return address(staged)
+
+    @staticmethod
+    def _unpack(result: np.ndarray, bits: int) -> None:
+        """Spreads the packed storage at the start of an array over its elements, a byte each."""
+        bytes = math.prod(packed_shape(result.shape, bits))
+        packed = result.reshape(-1).view(np.uint8)[:bytes].copy()
+        result[...] = unpack_elements(packed, result.shape, result.dtype, bits)
 
     def _check_out(
         self, out: Sequence[Any], arrays: Sequence[np.ndarray], replay: Replay

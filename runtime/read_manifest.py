@@ -34,9 +34,10 @@ from graphwright.runtime.manifest import (
 
 T = TypeVar("T")
 MAX_RANK = 32
-# Long (numpy) names; see docs/ir.md for the packed 4-bit types.
+# Long (numpy) names; types below 8 bits are packed along the last axis.
 DTYPE_BITS = {
-    "bool": 8, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16,
+    "bool": 8, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "float8_e8m0fnu": 8, "int4": 4,
+    "uint4": 4, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16,
     "int32": 32, "uint32": 32, "int64": 64, "uint64": 64, "float16": 16, "bfloat16": 16,
     "float32": 32, "float64": 64, "complex64": 64, "complex128": 128, "float8_e4m3fn": 8,
     "float8_e4m3fnuz": 8, "float8_e5m2": 8, "float8_e5m2fnuz": 8,

@@ -15,12 +15,12 @@ _MAX_HEADER = 100_000_000
 
 
 def storage_bytes(dtype: str, shape: Sequence[int]) -> int:
-    """Bytes of a row-major tensor; 4-bit types lie two a byte along the last axis."""
+    """Bytes of a row-major tensor; types below 8 bits are packed along the last axis."""
     bits, total = DTYPE_BITS[dtype], 1
     for extent in shape[:-1] if bits < 8 else shape:
         total *= extent
     if bits < 8:
-        return total * ((shape[-1] + 1) // 2) if shape else 1
+        return total * -(-shape[-1] * bits // 8) if shape else 1
     return total * (bits // 8)
 
 

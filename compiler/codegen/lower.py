@@ -70,7 +70,8 @@ def offset_of(type: TensorType, coordinates: Sequence[Dim], domain: Domain) -> D
     for axis in order:
         extent, coordinate = spans[axis], coordinates[axis]
         if type.dtype.bits < 8 and axis == order[-1]:
-            extent = dims.ceildiv(extent, 2) * 2  # two a byte: rows end at whole bytes
+            each = type.dtype.per_byte  # rows end at whole bytes
+            extent = dims.ceildiv(extent, each) * each
         if axis in sizes:
             extent = dims.ceildiv(extent, sizes[axis])
             coordinate = domain.quotient(coordinate, sizes[axis])

@@ -33,6 +33,7 @@ from graphwright.runtime.archive import (
     local_header,
 )
 from graphwright.runtime.manifest import Manifest, WeightSpec, write_manifest
+from graphwright.runtime.packed import pack_elements
 
 _BY_LONG_NAME = {d.long_name: d for d in DTYPES.values()}
 # Element types that safetensors has a name for; all others are stored as U8 bytes.
@@ -131,11 +132,11 @@ class Artifact:
 
 
 def weight_size(spec: WeightSpec) -> int:
-    """Bytes of a weight's storage; 4-bit types lie two a byte along the last axis."""
-    bits = _BY_LONG_NAME[spec.dtype].bits
-    if bits < 8 and spec.shape:
-        return int(np.prod(spec.shape[:-1], dtype=np.int64)) * ((spec.shape[-1] + 1) // 2)
-    return int(np.prod(spec.shape, dtype=np.int64)) * max(bits // 8, 1)
+    """Bytes of a weight's storage; types below 8 bits are packed along the last axis."""
+    dtype = _BY_LONG_NAME[spec.dtype]
+    if dtype.bits < 8 and spec.shape:
+        return int(np.prod(spec.shape[:-1], dtype=np.int64)) * -(-spec.shape[-1] // dtype.per_byte)
+    return int(np.prod(spec.shape, dtype=np.int64)) * dtype.bytes
 
 
 def weight_bytes(spec: WeightSpec, array: np.ndarray) -> memoryview:
@@ -148,16 +149,9 @@ def weight_bytes(spec: WeightSpec, array: np.ndarray) -> memoryview:
             f"{array.dtype}{list(array.shape)}"
         )
     if dtype.bits < 8 and not is_packed:
-        array = _pack_nibbles(array)
+        array = pack_elements(array, dtype.bits)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return flat.data
-
-
-def _pack_nibbles(array: np.ndarray) -> np.ndarray:
-    nibbles = np.atleast_1d(array).astype(np.int8).view(np.uint8) & 15
-    if nibbles.shape[-1] % 2:
-        nibbles = np.concatenate([nibbles, np.zeros_like(nibbles[..., :1])], axis=-1)
-    return nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
 
 
 def plan_safetensors(specs: Sequence[WeightSpec]) -> tuple[bytes, list[tuple[int, int]]]:

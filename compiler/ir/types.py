@@ -39,8 +39,13 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element; 1 for the packed 4-bit types (two a byte), which see `storage_bytes`."""
+        """Bytes of one element; 1 for the packed types below 8 bits, which see `storage_bytes`."""
         return max(self.bits // 8, 1)
+
+    @property
+    def per_byte(self) -> int:
+        """Elements in a byte: 1, or 2 or 4 of the packed types."""
+        return max(8 // self.bits, 1)
 
     @property
     def long_name(self) -> str:
@@ -53,16 +58,20 @@ def _dtype(name: str, kind: DTypeKind, bits: int, numpy: object) -> DType:
 
 
 BOOL = _dtype("bool", "bool", 8, np.bool_)
+I2 = _dtype("i2", "int", 2, ml_dtypes.int2)
 I4 = _dtype("i4", "int", 4, ml_dtypes.int4)
 I8 = _dtype("i8", "int", 8, np.int8)
 I16 = _dtype("i16", "int", 16, np.int16)
 I32 = _dtype("i32", "int", 32, np.int32)
 I64 = _dtype("i64", "int", 64, np.int64)
+U2 = _dtype("u2", "uint", 2, ml_dtypes.uint2)
 U4 = _dtype("u4", "uint", 4, ml_dtypes.uint4)
 U8 = _dtype("u8", "uint", 8, np.uint8)
 U16 = _dtype("u16", "uint", 16, np.uint16)
 U32 = _dtype("u32", "uint", 32, np.uint32)
 U64 = _dtype("u64", "uint", 64, np.uint64)
+F4E2M1 = _dtype("f4e2m1fn", "float", 4, ml_dtypes.float4_e2m1fn)
+F8E8M0 = _dtype("f8e8m0fnu", "float", 8, ml_dtypes.float8_e8m0fnu)  # powers of two, no sign
 F8E4M3 = _dtype("f8e4m3fn", "float", 8, ml_dtypes.float8_e4m3fn)
 F8E4M3FNUZ = _dtype("f8e4m3fnuz", "float", 8, ml_dtypes.float8_e4m3fnuz)
 F8E5M2 = _dtype("f8e5m2", "float", 8, ml_dtypes.float8_e5m2)
@@ -76,8 +85,8 @@ C128 = _dtype("c128", "complex", 128, np.complex128)
 
 # fmt: off
 DTYPES: dict[str, DType] = {d.name: d for d in (
-    BOOL, I4, I8, I16, I32, I64, U4, U8, U16, U32, U64,
-    F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, BF16, F32, F64, C64, C128,
+    BOOL, I2, I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64,
+    F4E2M1, F8E8M0, F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, BF16, F32, F64, C64, C128,
 )}
 # fmt: on
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
@@ -116,11 +125,12 @@ class TensorType:
 
     @property
     def storage_bytes(self) -> Dim:
-        """Bytes of the tensor's storage; 4-bit types are packed two a byte along the last axis."""
+        """Bytes of the tensor's storage; types below 8 bits are packed along the last axis."""
         elements = storage_elements(self.shape, self.layout)
         if self.dtype.bits < 8:
             rows = product(self.shape[:-1])
-            return multiply(rows, (self.shape[-1] + 1) // 2) if self.shape else 1
+            each = self.dtype.per_byte
+            return multiply(rows, (self.shape[-1] + (each - 1)) // each) if self.shape else 1
         return multiply(elements, self.dtype.bytes)
 
     @property

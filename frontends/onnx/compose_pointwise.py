@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from onnx import TensorProto
 
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import F32, I32, DType
+from graphwright.compiler.ir.types import F8E8M0, F32, I32, DType
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -75,15 +76,44 @@ def cast(node: Node) -> Value:
 
 
 def cast_like(node: Node) -> Value:
-    node.ignore("round_mode")
     return _cast(node, node.x(), node.x(1).type.dtype)
 
 
 def _cast(node: Node, x: Value, dtype: DType) -> Value:
     saturate = bool(node.attr("saturate", 1))
-    if dtype.bits == 4 and x.type.dtype.is_float:
-        x = node.cast(x, I32)  # what a 4-bit type cannot hold wraps
-    return x if x.type.dtype is dtype else node.emit("cast", x, dtype=dtype, saturate=saturate)
+    rounding = node.attr("round_mode", "up")
+    if x.type.dtype is dtype:
+        return x
+    if dtype is F8E8M0:
+        x = _to_power_of_two(node, node.cast(x, F32), rounding)
+    if dtype.bits < 8 and dtype.is_integer and x.type.dtype.is_float:
+        x = node.cast(x, I32)  # what a packed type cannot hold wraps
+    return node.emit("cast", x, dtype=dtype, saturate=saturate)
+
+
+# What is added to a float32's bits before its mantissa is cut off: how it rounds.
+_ROUNDING = {"up": 0x7FFFFF, "down": 0, "nearest": 0x400000}
+
+
+def _to_power_of_two(node: Node, x: Value, rounding: str) -> Value:
+    """Positive float32 rounded to powers of two; what lies below the normal numbers stays."""
+    if rounding not in _ROUNDING:
+        raise Refusal(f"its round_mode is {rounding!r}, want {', '.join(_ROUNDING)}")
+    bits = node.emit("bitcast", x, source=F32, dtype=I32)
+    moved = node.emit("add", bits, node.scalar(_ROUNDING[rounding], I32))
+    power = node.emit("bitwise_and", moved, node.scalar(0x7F800000, I32))
+    rounded = node.emit("bitcast", power, source=I32, dtype=F32)
+    least = node.scalar(np.float32(2.0**-126), F32)
+    largest = node.scalar(np.float32(2.0**127), F32)
+    inside = node.emit("logical_and", node.emit("greater", x, least), node.emit("less", x, largest))
+    return node.where(inside, rounded, x)
+
+
+def bit_cast(node: Node) -> Value:
+    x, dtype = node.x(), node.dtype(node.attr("to"))
+    if x.type.dtype is dtype:
+        return x
+    return node.emit("bitcast", x, source=x.type.dtype, dtype=dtype)
 
 
 def power(node: Node) -> Value:
@@ -165,6 +195,7 @@ def bernoulli(node: Node) -> Value:
 COMPOSE = {
     "Add": legacy_broadcast("add"),
     "Bernoulli": bernoulli,
+    "BitCast": bit_cast,
     "BitShift": bit_shift,
     "Cast": cast,
     "CastLike": cast_like,

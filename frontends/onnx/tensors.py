@@ -36,8 +36,12 @@ ELEMENT: dict[int, DType] = {
     TensorProto.FLOAT8E4M3FNUZ: t.F8E4M3FNUZ,
     TensorProto.FLOAT8E5M2: t.F8E5M2,
     TensorProto.FLOAT8E5M2FNUZ: t.F8E5M2FNUZ,
+    TensorProto.FLOAT8E8M0: t.F8E8M0,
+    TensorProto.FLOAT4E2M1: t.F4E2M1,
     TensorProto.UINT4: t.U4,
     TensorProto.INT4: t.I4,
+    TensorProto.UINT2: t.U2,
+    TensorProto.INT2: t.I2,
 }
 ONNX_TYPE = {dtype: number for number, dtype in ELEMENT.items()}
 
@@ -163,8 +167,8 @@ def _storage_bytes(dtype: DType, elements: int) -> int:
 
 def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     """Little-endian storage as an array; a view wherever the bytes can stay as they are."""
-    if dtype.bits == 4:
-        return _unpack_nibbles(data, dtype, math.prod(shape)).reshape(shape)
+    if dtype.bits < 8:
+        return _unpack(data, dtype, math.prod(shape)).reshape(shape)
     if dtype is t.BOOL:
         return (data != 0).reshape(shape)
     if dtype.numpy.kind in "iufc" and dtype.bytes > 1:
@@ -173,11 +177,16 @@ def _from_bytes(data: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.nd
     return data.view(dtype.numpy).reshape(shape)
 
 
-def _unpack_nibbles(data: np.ndarray, dtype: DType, elements: int) -> np.ndarray:
-    both = np.stack([data & 0xF, data >> 4], axis=-1).reshape(-1)[:elements].astype(np.int8)
-    if dtype is t.I4:
-        both = np.where(both > 7, both - 16, both)
-    return both.astype(dtype.numpy)
+def _unpack(data: np.ndarray, dtype: DType, elements: int) -> np.ndarray:
+    """Elements below 8 bits, the first one in the low bits of a byte."""
+    shifts = np.arange(dtype.per_byte, dtype=np.uint8) * np.uint8(dtype.bits)
+    codes = (data[:, None] >> shifts & np.uint8(2**dtype.bits - 1)).reshape(-1)[:elements]
+    if dtype.is_float:
+        return codes.view(dtype.numpy)
+    values = codes.astype(np.int8)
+    if dtype.kind == "int":
+        values = np.where(values >= 2 ** (dtype.bits - 1), values - 2**dtype.bits, values)
+    return values.astype(dtype.numpy)
 
 
 def _from_typed(
@@ -188,18 +197,18 @@ def _from_typed(
     want = elements
     if dtype.kind == "complex":
         want = 2 * elements
-    elif dtype.bits == 4 and len(values) != elements:
-        want = (elements + 1) // 2
+    elif dtype.bits < 8 and len(values) != elements:
+        want = -(-elements // dtype.per_byte)
     if len(values) != want:
         raise InvalidModelError(
             f"{what}: {field} has {len(values)} values, its shape {list(shape)} wants {want}"
         )
     if dtype.kind == "complex":
         return values.view(dtype.numpy).reshape(shape)
-    if dtype.bits == 4:
-        return _unpack_nibbles((values & 0xFF).astype(np.uint8), dtype, elements).reshape(shape)
+    if dtype.bits < 8 and want != elements:
+        return _unpack((values & 0xFF).astype(np.uint8), dtype, elements).reshape(shape)
     if dtype.is_float and dtype.bits < 32:  # bit patterns
-        bits = np.uint16 if dtype.bits == 16 else np.uint8
+        bits = np.uint16 if dtype.bits == 16 else np.uint8  # a 4-bit code has a byte in numpy
         return values.astype(bits).view(dtype.numpy).reshape(shape)
     return values.astype(dtype.numpy).reshape(shape)
 

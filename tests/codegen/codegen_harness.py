@@ -19,6 +19,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.target import Target
 from graphwright.runtime.manifest import WeightSpec
+from graphwright.runtime.packed import unpack_elements
 
 LEVEL = "native"
 CACHE = Path(tempfile.gettempdir()) / "graphwright-test-cache"
@@ -57,6 +58,9 @@ def _blocked(array: np.ndarray, value: Value) -> np.ndarray:
 
 def logical(flat: np.ndarray, value: Value, shape: Sequence[int]) -> np.ndarray:
     """The reverse of `storage` (unblocked layouts)."""
+    bits = value.type.dtype.bits
+    if bits < 8:
+        return unpack_elements(flat.view(np.uint8), shape, value.type.dtype.numpy, bits)
     order = order_of(value.type.layout, len(shape))
     return flat.reshape([shape[a] for a in order]).transpose(np.argsort(order))
 
@@ -129,7 +133,7 @@ class Compiled:
 def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     """||got - want|| / ||want||; NaN and infinity must agree in place."""
     assert got.shape == want.shape, f"shape {got.shape}, want {want.shape}"
-    if got.dtype.kind in "biu":
+    if got.dtype.kind in "biu" or got.dtype.name.startswith(("int", "uint")):
         return 0.0 if np.array_equal(got, want) else float(np.mean(got != want)) or 1.0
     a, b = got.astype(np.float64), want.astype(np.float64)
     odd = ~np.isfinite(b)

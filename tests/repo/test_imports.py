@@ -15,6 +15,7 @@ ERRORS = "graphwright.errors"
 FILES = "graphwright.files"
 MANIFEST = "graphwright.runtime.manifest"
 ARCHIVE = "graphwright.runtime.archive"  # the container, beside the manifest: one format, two sides
+PACKED = "graphwright.runtime.packed"  # how elements below 8 bits lie in it
 STANDARD = ("numpy", "ml_dtypes")
 COMPILER = [
     "graphwright.compiler." + p
@@ -44,7 +45,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/codegen": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS,
-         FILES, MANIFEST, ARCHIVE],
+         FILES, MANIFEST, ARCHIVE, PACKED],
         (*STANDARD, "jinja2", "triton", "cuda"),
     ),
     "compiler/report.py": ([IR, "graphwright.compiler.passes", MANIFEST, "graphwright.runtime.weights"], STANDARD),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.cpp.along_axis import emit_cumulative, emit_top_k
+from graphwright.compiler.codegen.cpp.call import emit_bitcast
 from graphwright.compiler.codegen.cpp.contraction import emit_contraction
 from graphwright.compiler.codegen.cpp.data_dependent import (
     emit_non_max_suppression,
@@ -27,6 +28,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:contraction": emit_contraction,
     "region:reduction": emit_reduction,
     "kind:reduction": emit_reduction,
+    "bitcast": emit_bitcast,
     "max_pool": emit_pool,
     "average_pool": emit_pool,
     "cumsum": emit_cumulative,

@@ -12,12 +12,15 @@ from graphwright.compiler.codegen.cpp.function import (
 from graphwright.compiler.codegen.cpp.loops import emit_nest
 from graphwright.compiler.codegen.cpp.nest import Part, Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
-from graphwright.compiler.codegen.cpp.types import storage_type
+from graphwright.compiler.codegen.cpp.types import packed, storage_type
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
-from graphwright.compiler.codegen.scalar import Load
+from graphwright.compiler.codegen.scalar import Apply, Load, Node, Number, compute_dtype
+from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Shape
 from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.ops.pointwise import Pointwise
+from graphwright.compiler.ir.types import U8, TensorType
 
 
 def emit_pointwise(op: Op) -> list[EmittedLaunch]:
@@ -25,11 +28,11 @@ def emit_pointwise(op: Op) -> list[EmittedLaunch]:
     body, operands = as_region(op)
     for value in (*operands, *op.results):
         check_dtype(op, value.type.dtype)
-    if any(r.type.dtype.bits < 8 for r in op.results):
-        raise problem(op, "a 4-bit result has no kernel", "keep 4-bit tensors as constants")
-    groups: dict[Shape, list[int]] = {}
+    groups: dict[tuple[Shape, int], list[int]] = {}
     for i, value in enumerate(body.outputs):
-        groups.setdefault(value.type.shape, []).append(i)
+        if value.type.dtype.bits < 8 and value.type.layout is not None:
+            raise problem(op, "a packed result in another layout than row-major has no kernel")
+        groups.setdefault((value.type.shape, value.type.dtype.per_byte), []).append(i)
     nests = [output_parts(body, indices) for indices in groups.values()]
     everything = [part for parts in nests for part in parts]
 
@@ -43,7 +46,9 @@ def emit_pointwise(op: Op) -> list[EmittedLaunch]:
         builder.tensor(f"out{i}", result, written=True)
     builder.unrestrict(name for pair in pairs for name in pair)
     builder.in_place = pairs
-    outputs = [(f"out{i}", r.type.dtype) for i, r in enumerate(op.results)]
+    outputs = [
+        (f"out{i}", U8 if r.type.dtype.bits < 8 else r.type.dtype) for i, r in enumerate(op.results)
+    ]
     names = Names(body.symbols)
     for k, parts in enumerate(nests):
         emit_nest(builder, parts, pointers, outputs, names, suffix=f"{k}" if k else "")
@@ -53,6 +58,8 @@ def emit_pointwise(op: Op) -> list[EmittedLaunch]:
 def output_parts(body: Graph, indices: Sequence[int]) -> list[Part]:
     """The nest that writes these outputs, which have one shape."""
     first = body.outputs[indices[0]].type
+    if first.dtype.bits < 8:
+        return packed_parts(body, indices)
 
     def stores(low: Lowering, at: Coordinates) -> list[Store]:
         return [
@@ -61,6 +68,41 @@ def output_parts(body: Graph, indices: Sequence[int]) -> list[Part]:
         ]
 
     return build_parts(first.shape, type_order(first), stores)
+
+
+def packed_parts(body: Graph, indices: Sequence[int]) -> list[Part]:
+    """The nest over the bytes of outputs with several elements a byte, along their last axis."""
+    type = body.outputs[indices[0]].type
+    each = type.dtype.per_byte
+    extent = type.shape[-1] if type.shape else 1
+    bytes = TensorType(U8, (*type.shape[:-1], dims.ceildiv(extent, each)) if type.shape else ())
+
+    def element(low: Lowering, value: Value, at: Coordinates, k: int) -> Node:
+        if not at:
+            return (
+                low.at(value, ())
+                if k == 0
+                else low.node(Number(0, compute_dtype(value.type.dtype)))
+            )
+        column = dims.multiply(at[-1], each) + k
+        zero = Number(0, compute_dtype(value.type.dtype))
+        return low.choose(
+            [(column, extent)], lambda: low.at(value, (*at[:-1], column)), lambda: low.node(zero)
+        )
+
+    def stores(low: Lowering, at: Coordinates) -> list[Store]:
+        out: list[Store] = []
+        for i in indices:
+            value = body.outputs[i]
+            codes = tuple(element(low, value, at, k) for k in range(each))
+            pack = Pointwise(
+                "pack", cpp=packed(value.type.dtype, [f"{{{k}}}" for k in range(each)])
+            )
+            node = low.node(Apply(pack, (), None, codes, U8))
+            out.append(Store(i, offset_of(bytes, at, low.domain), node))
+        return out
+
+    return build_parts(bytes.shape, range(len(bytes.shape)), stores)
 
 
 def used_inputs(parts: Sequence[Part], body: Graph) -> list[int]:
@@ -74,9 +116,13 @@ def in_place_pairs(parts: Sequence[Part], body: Graph) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for o, result in enumerate(body.outputs):
         for i, value in enumerate(body.inputs):
-            if value.type.shape != result.type.shape or (
-                value.type.layout != result.type.layout
-                or storage_type(value.type.dtype) != storage_type(result.type.dtype)
+            if (
+                result.type.dtype.bits < 8
+                or value.type.shape != result.type.shape
+                or (
+                    value.type.layout != result.type.layout
+                    or storage_type(value.type.dtype) != storage_type(result.type.dtype)
+                )
             ):
                 continue
             same = all(

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.compiler.codegen.cpp.indices import Size, index_text, operand_text
 from graphwright.compiler.codegen.cpp.nest import Part
-from graphwright.compiler.codegen.cpp.types import literal, read, scalar_type
+from graphwright.compiler.codegen.cpp.types import is_small_float, literal, read, scalar_type
 from graphwright.compiler.codegen.lower import problem
 from graphwright.compiler.codegen.scalar import (
     Apply,
@@ -273,14 +273,30 @@ class ScalarWriter:
         arguments = [self.text(a) for a in node.arguments]
         attributes = {k: attribute_text(v, own) for k, v in node.attributes}
         text = template.format(*arguments, **attributes)
-        target = dict(node.attributes).get("dtype")
-        if (
-            node.definition.name == "cast"
-            and isinstance(target, DType)
-            and target.name in ("f16", "bf16")
-        ):
-            return f"gw::from_{target.name}(gw::to_{target.name}({text}))"
+        return _narrowed(node, text, arguments)
+
+
+def _narrowed(node: Apply, text: str, arguments: Sequence[str]) -> str:
+    """The text of a result whose C++ type holds more than its element type does."""
+    target = dict(node.attributes).get("dtype", node.dtype)
+    name = node.definition.name
+    if not isinstance(target, DType):
         return text
+    if name in ("cast", "quantize") and is_small_float(target):
+        saturate = ""
+        if target.bits == 8:
+            saturate = ", true" if dict(node.attributes).get("saturate", True) else ", false"
+        if name == "quantize":  # a float is not rounded to whole numbers first
+            text = "{} / {} + {}".format(*arguments)
+        return f"gw::from_{target.name}(gw::to_{target.name}({text}{saturate}))"
+    if target.bits >= 8 or target.is_float:
+        return text
+    sign = "true" if target.kind == "int" else "false"
+    if name == "quantize":
+        text = "gw::round_even({} / {}) + {}".format(*arguments)
+    how = "limit" if node.arguments[0].dtype.is_float else "wrap"
+    given = arguments[0] if name == "cast" else text
+    return f"gw::{how}_bits<{target.bits}, {sign}>({given})"
 
 
 def spell(definition: OpDef, dtype: DType, *arguments: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from graphwright.compiler.ir.types import DType
@@ -22,10 +23,9 @@ _STORAGE: dict[str, str] = {
     "bf16": "uint16_t",
     "f32": "float",
     "f64": "double",
-    "i4": "uint8_t",
-    "u4": "uint8_t",
+    **dict.fromkeys(("i2", "u2", "i4", "u4", "f4e2m1fn", "f8e8m0fnu"), "uint8_t"),
+    **dict.fromkeys(("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"), "uint8_t"),
 }
-_SMALL_FLOATS = ("f16", "bf16")
 
 
 def is_supported(dtype: DType) -> bool:
@@ -42,28 +42,44 @@ def scalar_type(dtype: DType) -> str:
     """The C++ type of an element in arithmetic."""
     if dtype.name == "bool":
         return "bool"
-    if dtype.name == "i4":
-        return "int8_t"
-    return "float" if dtype.name in _SMALL_FLOATS else _STORAGE[dtype.name]
+    if is_small_float(dtype):
+        return "float"
+    if dtype.bits < 8:
+        return "int8_t" if dtype.kind == "int" else "uint8_t"
+    return _STORAGE[dtype.name]
+
+
+def is_small_float(dtype: DType) -> bool:
+    """Whether memory holds a float's code and arithmetic is in float."""
+    return dtype.is_float and dtype.bits < 32
 
 
 def read(dtype: DType, pointer: str, offset: str) -> str:
     """The C++ expression of an element in memory, as its arithmetic type."""
-    if dtype.name == "i4":
-        return f"gw::load_i4({pointer}, {offset})"
-    if dtype.name == "u4":
-        return f"gw::load_u4({pointer}, {offset})"
     element = f"{pointer}[{offset}]"
-    if dtype.name in _SMALL_FLOATS:
+    if dtype.bits < 8:
+        kind = f"u{dtype.bits}" if dtype.is_float else dtype.name
+        element = f"gw::load_{kind}({pointer}, {offset})"
+    if is_small_float(dtype):
         return f"gw::from_{dtype.name}({element})"
     return f"{element} != 0" if dtype.name == "bool" else element
 
 
 def stored(dtype: DType, value: str) -> str:
-    """The C++ expression that memory keeps of an arithmetic value of that type."""
-    if dtype.name in _SMALL_FLOATS:
+    """The C++ expression that memory keeps of an arithmetic value of that type.
+
+    Below 8 bits it is the element's code in a byte of its own (`packed` puts several together).
+    """
+    if is_small_float(dtype):
         return f"gw::to_{dtype.name}({value})"
-    return value
+    return f"({value} & {2**dtype.bits - 1})" if dtype.bits < 8 else value
+
+
+def packed(dtype: DType, values: Sequence[str]) -> str:
+    """One byte of elements below 8 bits, the first one in the low bits."""
+    codes = [stored(dtype, v) for v in values]
+    parts = [f"({c} << {i * dtype.bits})" if i else c for i, c in enumerate(codes)]
+    return f"static_cast<uint8_t>({' | '.join(parts)})"
 
 
 def literal(value: Any, dtype: DType) -> str:

@@ -275,6 +275,44 @@ class Relayout(OpDef):
         return [arrays[0]]
 
 
+class Bitcast(OpDef):
+    """The bits of elements of the type `source` read as `dtype`, which is as wide.
+
+    Opaque: what is not an arithmetic value of the type (a NaN's payload) has to survive.
+    """
+
+    name = "bitcast"
+    kind = Kind.OPAQUE
+    operands = ("x",)
+    attributes = {"source": Attribute("dtype"), "dtype": Attribute("dtype")}
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        (x,), dtype = types, attributes["dtype"]
+        if attributes["source"] is not x.dtype:
+            raise InferenceError(f"bitcast: source is {attributes['source']}, x is {x.dtype}")
+        if dtype.bits != x.dtype.bits:
+            raise InferenceError(
+                f"bitcast: {x.dtype} has {x.dtype.bits} bits and {dtype} {dtype.bits}, want as many"
+            )
+        return [TensorType(dtype, x.shape)]
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        dtype = attributes["dtype"]
+        x = np.array(arrays[0], attributes["source"].numpy, order="C")
+        if dtype.bits >= 8:
+            return [x.view(dtype.numpy)]
+        # numpy keeps one element a byte: integers by value, floats by code.
+        codes = x.view(np.uint8) & np.uint8(2**dtype.bits - 1)
+        if dtype.kind == "int":
+            half = np.int8(2 ** (dtype.bits - 1))
+            return [((codes.astype(np.int8) ^ half) - half).astype(dtype.numpy)]
+        return [codes.astype(dtype.numpy) if dtype.kind == "uint" else codes.view(dtype.numpy)]
+
+
 OPS: tuple[OpDef, ...] = (
-    Reshape(), Transpose(), BroadcastTo(), Slice(), Concat(), Pad(), Relayout(),
+    Reshape(), Transpose(), BroadcastTo(), Slice(), Concat(), Pad(), Relayout(), Bitcast(),
 )  # fmt: skip

@@ -10,9 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from graphwright.compiler.ir.types import F8E4M3, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, DType
+from graphwright.compiler.ir.types import (
+    F4E2M1,
+    F8E4M3,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F8E8M0,
+    DType,
+)
 
 FLOAT8_MAX = {F8E4M3: 448.0, F8E4M3FNUZ: 240.0, F8E5M2: 57344.0, F8E5M2FNUZ: 57344.0}
+# The range of every small float that casts saturate to.
+SMALL_FLOATS = {d: (-limit, limit) for d, limit in FLOAT8_MAX.items()} | {
+    F4E2M1: (-6.0, 6.0),
+    F8E8M0: (2.0**-127, 2.0**127),
+}
 
 
 def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -74,14 +87,15 @@ def cast(x: np.ndarray, *, dtype: DType, saturate: bool = True) -> np.ndarray:
     To bool: x != 0 (NaN is true).  Float to integer: truncated toward zero, then limited to the
     type's range; NaN is 0.  Integer to integer wraps.  To a float: rounded to nearest even,
     infinite beyond the range; to a float8 type `saturate` limits to the largest finite value, and
-    without it what is too large becomes infinite or, where the type has no infinity, NaN.
+    without it what is too large becomes infinite or, where the type has no infinity, NaN.  f4e2m1fn
+    always saturates; f8e8m0fnu rounds ties up, and saturates zero to its smallest power of two.
     """
     if dtype.kind == "bool":
         return x != 0
-    if dtype in FLOAT8_MAX:
+    if dtype in SMALL_FLOATS:
         x = x.astype(np.float32) if x.dtype.kind != "f" else x
-        limit = FLOAT8_MAX[dtype]
-        return (np.clip(x, -limit, limit) if saturate else x).astype(dtype.numpy)
+        low, high = SMALL_FLOATS[dtype]
+        return (np.clip(x, low, high) if saturate else x).astype(dtype.numpy)
     if dtype.is_float or x.dtype.kind != "f":
         return x.astype(dtype.numpy)
     low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0

@@ -117,7 +117,7 @@ class Quantize(Pointwise):
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
     ) -> Sequence[TensorType]:
         dtype = attributes["dtype"]
-        if not (dtype.is_integer or dtype in numerics.FLOAT8_MAX):
+        if not (dtype.is_integer or dtype in numerics.SMALL_FLOATS):
             raise InferenceError(f"quantize: dtype is {dtype}, want an integer or float8 type")
         if types[2].dtype != dtype:
             raise InferenceError(f"quantize: zero point is {types[2].dtype}, want {dtype}")

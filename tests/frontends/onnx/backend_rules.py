@@ -15,7 +15,7 @@ OPS = {
     **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique"), DATA),
     **dict.fromkeys(
         (
-            "BitCast", "DeformConv", "Det", "GridSample", "LinearAttention",
+            "DeformConv", "Det", "GridSample", "LinearAttention",
             "MaxRoiPool", "Multinomial", "RoiAlign",
         ),
         _LATER,
@@ -70,7 +70,7 @@ SHAPE_INPUTS = {
 }  # fmt: skip
 TYPES = {
     getattr(TensorProto, name)
-    for name in ("STRING", "UINT2", "INT2", "FLOAT4E2M1", "FLOAT8E8M0")
+    for name in ("STRING", "FLOAT6E2M3", "FLOAT6E3M2")
     if hasattr(TensorProto, name)
 }
 

@@ -21,6 +21,9 @@ TYPES = {
     "i64": TensorProto.INT64, "u64": TensorProto.UINT64, "f16": TensorProto.FLOAT16,
     "bf16": TensorProto.BFLOAT16, "f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE,
     "f8e4m3fn": TensorProto.FLOAT8E4M3FN, "f8e5m2": TensorProto.FLOAT8E5M2,
+    "f8e4m3fnuz": TensorProto.FLOAT8E4M3FNUZ, "f8e5m2fnuz": TensorProto.FLOAT8E5M2FNUZ,
+    "f8e8m0fnu": TensorProto.FLOAT8E8M0, "f4e2m1fn": TensorProto.FLOAT4E2M1,
+    "i2": TensorProto.INT2, "u2": TensorProto.UINT2,
 }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def _is_inf(t: list[Tensor], a: Attributes) -> Tensor:
 
 def _cast(t: list[Tensor], a: Attributes) -> Tensor | None:
     to: DType = a["dtype"]
-    if to.bits == 4 or not hasattr(torch, to.long_name) or t[0].dtype in UNSIGNED:
+    if to.bits < 8 or not hasattr(torch, to.long_name) or t[0].dtype in UNSIGNED:
         return None
     if to.is_float and to.bits == 8:
         return None  # never saturates
@@ -361,7 +361,7 @@ RUN: dict[str, Run] = {
 def tensor(array: np.ndarray) -> Tensor | None:
     """A tensor; every float as float64.  None for a type torch does not calculate with."""
     kind = array.dtype.name
-    if kind in ("int4", "uint4", "uint64", "uint32", "uint16"):
+    if kind in ("int2", "uint2", "int4", "uint4", "uint64", "uint32", "uint16"):
         return None
     if array.dtype.kind in "fV":
         return torch.from_numpy(array.astype(np.float64))

@@ -9,7 +9,18 @@ import ml_dtypes
 import numpy as np
 
 from graphwright.compiler.ir.layout import Layout
-from graphwright.compiler.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8
+from graphwright.compiler.ir.types import (
+    BF16,
+    BOOL,
+    DTYPES,
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    dtype_of,
+)
 from samples.sample import Sample, integers, normal, rng
 
 
@@ -170,6 +181,31 @@ def _copies() -> Iterator[Sample]:
         yield Sample("reshape", (x,), {"shape": (2, 2)}, name)
         yield Sample("concat", (x, x), {"axis": 0}, name)
         yield Sample("gather", (x, np.int64([3, 0, -2])), {"axis": 0}, name)
+    packed = [DTYPES[n] for n in ("i4", "u4", "i2", "u2", "f4e2m1fn")]
+    for dtype in packed:
+        wide = integers(0, 2, 3, 7) if dtype.bits == 2 else integers(0, 4, 3, 7)
+        x = wide.astype(dtype.numpy)
+        yield Sample("transpose", (x,), {"permutation": (1, 0)}, dtype.name)
+        yield Sample(
+            "slice", (x,), {"starts": (0, 1), "sizes": (3, 4), "steps": (1, 1)}, dtype.name
+        )
+        yield Sample("concat", (x, x[:, :2]), {"axis": 1}, dtype.name)
+
+
+def _bitcasts() -> Iterator[Sample]:
+    odd = np.array([np.nan, -0.0, 1.5, -np.inf, 3e-8], np.float32)
+    payload = np.array([0x7F800001, 0xFFC12345, 0x80000000, 1], np.uint32)
+    pairs: list[tuple[np.ndarray, str]] = [
+        (odd, "i32"), (payload, "f32"), (payload.view(np.uint16), "bf16"),
+        (odd.astype(np.float16), "u16"), (odd.astype(np.float64), "u64"),
+        (np.arange(-128, 128, dtype=np.int8), "u8"), (np.arange(256, dtype=np.uint8), "f8e5m2"),
+        (np.arange(16).astype(ml_dtypes.uint4), "i4"), (np.arange(-8, 8).astype(ml_dtypes.int4), "u4"),
+        (np.arange(16).astype(ml_dtypes.uint4), "f4e2m1fn"), (np.float32(1.0), "u32"),
+        (np.zeros((0, 3), np.float32), "i32"),
+    ]  # fmt: skip
+    for i, (x, name) in enumerate(pairs):
+        given = {"source": dtype_of(np.asarray(x)), "dtype": DTYPES[name]}
+        yield Sample("bitcast", (x,), given, f"{i}_{name}")
 
 
 def samples() -> Iterator[Sample]:
@@ -181,3 +217,4 @@ def samples() -> Iterator[Sample]:
     yield from _triangles()
     yield from _sources()
     yield from _copies()
+    yield from _bitcasts()

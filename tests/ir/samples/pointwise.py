@@ -135,8 +135,9 @@ def _source(dtype: DType) -> np.ndarray:
         wide = [0.5, -0.5, 2.5, 50.9, -50.9, 127.5, 255.5, 300.0, 464.0, 465.0, -3e4, 1 + 2.0**-24,
                 65519.0, 65520.0, 3e9, -3e9, 1e19, 2e19, 1e39, 1e-9]  # fmt: skip
         return np.array([*SPECIAL, *wide], np.float64).astype(dtype.numpy)
-    if dtype.bits == 4:
-        low, high = (-8, 8) if dtype.kind == "int" else (0, 16)
+    if dtype.bits < 8:
+        low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+        high = low + 2**dtype.bits
         return np.arange(low, high).astype(dtype.numpy)
     return extremes(dtype.numpy)
 
@@ -144,7 +145,11 @@ def _source(dtype: DType) -> np.ndarray:
 def _casts() -> Iterator[Sample]:
     names = ("bool", "i4", "u4", "i8", "u8", "i16", "i32", "u32", "i64", "u64", "f8e4m3fn",
              "f8e5m2", "f16", "bf16", "f32", "f64")  # fmt: skip
-    for a, b in itertools.product(names, names):
+    rare = ("i2", "u2", "f4e2m1fn", "f8e8m0fnu", "f8e4m3fnuz", "f8e5m2fnuz")
+    usual = ("f32", "f16", "i8", "u8", "i32", "bool")
+    pairs = [*itertools.product(names, names), *itertools.product(rare, usual),
+             *itertools.product(usual, rare)]  # fmt: skip
+    for a, b in pairs:
         if a == b and a != "f32":
             continue
         x = _source(DTYPES[a])
@@ -160,15 +165,31 @@ def _quantization() -> Iterator[Sample]:
     x = np.concatenate([np.linspace(-40, 40, 65), [0.5, 1.5, 2.5, -0.5, 1e9, -1e9, np.nan]])
     x = x.astype(np.float32)
     rows = normal(3, 20, key="rows") * 10
-    for name in ("i8", "u8", "i16", "u16", "i4", "u4", "f8e4m3fn", "f8e5m2"):
+    for name in (
+        "i8",
+        "u8",
+        "i16",
+        "u16",
+        "i4",
+        "u4",
+        "i2",
+        "u2",
+        "f4e2m1fn",
+        "f8e4m3fn",
+        "f8e5m2",
+    ):
         dtype = DTYPES[name]
-        zero = np.asarray(0 if dtype.is_float else 3).astype(dtype.numpy)
+        zero = np.asarray(0 if dtype.is_float else 3 if dtype.bits > 2 else 1).astype(dtype.numpy)
         at = {"dtype": dtype}
         yield Sample("quantize", (x, np.float32([0.25]).reshape(()), zero), at, f"tensor_{name}")
         scales = np.float32([[0.1], [0.5], [2.0]])
         zeros = np.asarray([[0], [0 if dtype.is_float else 1], [0]]).astype(dtype.numpy)
         yield Sample("quantize", (rows, scales, zeros), at, f"axis_{name}")
-        codes = _source(dtype) if dtype.is_float else integers(0, 8, 3, 9).astype(dtype.numpy)
+        codes = (
+            _source(dtype)
+            if dtype.is_float
+            else integers(0, min(8, 2 ** (dtype.bits - 1)), 3, 9).astype(dtype.numpy)
+        )
         back = {"dtype": DTYPES["f32"]}
         yield Sample(
             "dequantize", (codes, np.float32([0.25]).reshape(()), zero), back, f"tensor_{name}"

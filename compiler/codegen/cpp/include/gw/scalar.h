@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "math.h"
+#include "small.h"
 
 namespace gw GW_HIDDEN {
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,3 +177,15 @@ def test_conv_grid(kernels, ci, co):
                 kernels,
                 square((size, size + 3), ci, co, k, stride=stride, dilation=dilation, pad=pad),
             )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang not installed")
+@pytest.mark.parametrize("isa", isas())
+def test_clang_build_agrees(isa):
+    library = Library(build(SOURCE, isa=isa, compiler="zig"))
+    for case in CASES:
+        check((library, panel_shape(isa)), case)
+    for case in DEPTHWISE:
+        check((library, panel_shape(isa)), case, "depthwise")
+    library.close()

@@ -15,7 +15,8 @@
 //
 // Tiling. Rows are cut in equal tiles of at most kMR (a remainder costs nothing extra: 49 rows are 10 + 10
 // + 10 + 10 + 9). A few row tiles share one pass over the panels, so that a panel is read from L1 or L2 all
-// but the first time; when the job's panels exceed half of L2 more tiles share it.
+// but the first time; when the panels exceed half of L2, as many as L2 has room for. The first pass over a
+// panel prefetches it: weights are mostly far away when a layer's turn comes.
 #pragma once
 #include "micro.h"
 #include "pool.h"

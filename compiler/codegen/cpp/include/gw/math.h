@@ -8,7 +8,8 @@
 //
 // All inputs are handled: infinities, NaN, denormals, -0.0 (whose sign survives where the function has it).
 // Methods: exp and its kin by Cody-Waite reduction and minimax polynomials in float; sin, cos and pow in
-// double inside the vector loop (sin and cos reduce every float exactly enough, no slow path). Polynomials were fitted by Remez exchange; each error quoted is that of the polynomial alone.
+// double inside the vector loop (sin and cos reduce every float exactly enough, no slow path). Polynomials
+// were fitted by Remez exchange; each error quoted is that of the polynomial alone.
 // The overloads for double call libm and do not vectorise.
 #pragma once
 #include <stdint.h>

@@ -104,7 +104,7 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
 
 constexpr int kSkinny = 4;  // problems of at most this many rows use skinny_table
 
-// [MR - 1][NV - 1]; first[MR - 1] is for the first pass over a full panel that may be far away: it prefetches.
+// fn[MR - 1][NV - 1]; first[MR - 1] prefetches, for the first pass over a full panel that may be far away.
 struct MicroTable {
   micro_fn fn[kMR][kNV];
   micro_fn first[kMR];

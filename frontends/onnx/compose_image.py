@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import I64
+from graphwright.compiler.ir.types import F32, F64, I64
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -86,4 +88,48 @@ def max_unpool(node: Node) -> Value:
     return node.emit("pad", out, low=(0,) * (rank + 2), high=high, mode="constant")
 
 
-COMPOSE = {"Col2Im": col2im, "MaxUnpool": max_unpool}
+def in_float(node: Node, op: str, operands: Sequence[Value], **attributes: Any) -> Value:
+    """An op that calculates in float32 or float64 only; other types go through float32."""
+    dtype = operands[0].type.dtype
+    wide = dtype if dtype in (F32, F64) else F32
+    out = node.emit(op, *(node.cast(v, wide) for v in operands), **attributes)
+    return node.cast(out, dtype)
+
+
+def grid_sample(node: Node) -> Value:
+    mode = node.attr("mode", "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    padding, aligned = node.attr("padding_mode", "zeros"), bool(node.attr("align_corners", 0))
+    x, grid = node.x(0), node.x(1)
+    return in_float(
+        node, "grid_sample", (x, grid), mode=mode, padding=padding, align_corners=aligned
+    )
+
+
+def roi_align(node: Node) -> Value:
+    """Before opset 16 there was no shift by half an element."""
+    half = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    x, rois, indices = node.x(0), node.x(1), node.cast(node.x(2), I64)
+    dtype = x.type.dtype
+    wide = dtype if dtype in (F32, F64) else F32
+    out = node.emit(
+        "roi_align", node.cast(x, wide), node.cast(rois, wide), indices,
+        height=node.attr("output_height", 1), width=node.attr("output_width", 1),
+        sampling=node.attr("sampling_ratio", 0), scale=node.attr("spatial_scale", 1.0),
+        half_pixel=node.attr("coordinate_transformation_mode", half) == "half_pixel",
+        mode=node.attr("mode", "avg"),
+    )  # fmt: skip
+    return node.cast(out, dtype)
+
+
+def determinant(node: Node) -> Value:
+    return in_float(node, "determinant", (node.x(),))
+
+
+COMPOSE = {
+    "Det": determinant,
+    "GridSample": grid_sample,
+    "RoiAlign": roi_align,
+    "Col2Im": col2im,
+    "MaxUnpool": max_unpool,
+}

@@ -47,4 +47,7 @@ COMPOSE: dict[str, Compose] = {
     **compose_source.COMPOSE,
 }
 # Ops of another domain that mean what ONNX's op of that name does.
-COMPOSE |= {f"com.microsoft:{name}": COMPOSE[name] for name in ("CausalConvWithState", "Trilu")}
+COMPOSE |= {
+    f"com.microsoft:{name}": COMPOSE[name]
+    for name in ("CausalConvWithState", "GridSample", "Trilu")
+}

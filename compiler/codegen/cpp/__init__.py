@@ -17,6 +17,11 @@ from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.recurrent import emit_recurrent
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
 from graphwright.compiler.codegen.cpp.resize import emit_resize
+from graphwright.compiler.codegen.cpp.sampling import (
+    emit_determinant,
+    emit_grid_sample,
+    emit_roi_align,
+)
 from graphwright.compiler.codegen.cpp.scatter import emit_scatter
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.ir.graph import Op
@@ -29,6 +34,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:reduction": emit_reduction,
     "kind:reduction": emit_reduction,
     "bitcast": emit_bitcast,
+    "determinant": emit_determinant,
+    "grid_sample": emit_grid_sample,
+    "roi_align": emit_roi_align,
     "max_pool": emit_pool,
     "average_pool": emit_pool,
     "cumsum": emit_cumulative,

@@ -16,12 +16,13 @@ from graphwright.compiler.ir.ops import (
     recurrent,
     reduction,
     resize,
+    sampling,
     source,
     structural,
 )
 
 _FAMILIES = (
-    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize,
+    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
     recurrent, source, data_dependent, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -15,8 +15,8 @@ OPS = {
     **dict.fromkeys(("NonZero", "NonMaxSuppression", "Unique"), DATA),
     **dict.fromkeys(
         (
-            "DeformConv", "Det", "GridSample", "LinearAttention",
-            "MaxRoiPool", "Multinomial", "RoiAlign",
+            "DeformConv", "LinearAttention",
+            "MaxRoiPool", "Multinomial",
         ),
         _LATER,
     ),

@@ -79,6 +79,18 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (17, "g (float[2, 3, 8] x, float[2, 3, 8] s, float[8] g, float[8] b) => (float[a] y) { y = com.microsoft.SkipSimplifiedLayerNormalization(x, s, g, b) }"),
         (17, "g (float[2, 3, 8] x, float[8] g) => (float[a] y) { y = SimplifiedLayerNormalization<epsilon=0.001, axis=-1>(x, g) }"),
     ],
+    "grid_sample": [
+        (opset, f'g (float[2, 3, 5, 4] x, float[2, 3, 6, 2] g) => (float[a] y) {{ y = GridSample<mode="{mode}", padding_mode="{padding}", align_corners={aligned}>(x, g) }}')
+        for opset, modes in ((16, ("nearest", "bilinear", "bicubic")), (20, ("nearest", "linear", "cubic")))
+        for mode in modes
+        for padding in ("zeros", "border", "reflection")
+        for aligned in (0, 1)
+    ],
+    "roi_align": [
+        (16, "g (float[2, 3, 8, 9] x) => (float[a] y) <float[2, 4] r = {0.0, 0.0, 7.0, 5.0, 1.5, 2.0, 4.0, 8.5}, int64[2] i = {0, 1}> { y = RoiAlign<output_height=3, output_width=2, sampling_ratio=2>(x, r, i) }"),
+        (10, "g (float[2, 3, 8, 9] x) => (float[a] y) <float[2, 4] r = {0.0, 0.0, 7.0, 5.0, 1.5, 2.0, 4.0, 8.5}, int64[2] i = {0, 1}> { y = RoiAlign<output_height=3, output_width=2, spatial_scale=0.5>(x, r, i) }"),
+    ],
+    "det": [(11, "g (float[3, 4, 4] x) => (float[a] y) { y = Det(x) }")],
     "small": [
         (17, "g (float[4, 3] x, float[5, 3] b) => (float[a] y) { y = com.microsoft.CDist<metric=\"euclidean\">(x, b) }"),
         (17, f"g ({F}) => (float[a] y) <int32 n = {{-1}}> {{ y = com.microsoft.ExpandDims(x, n) }}"),

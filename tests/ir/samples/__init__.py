@@ -16,10 +16,20 @@ from samples import (
     pointwise,
     recurrent,
     reduction,
+    sampling,
 )
 from samples.sample import Sample, graph_of
 
-FAMILIES = (pointwise, movement, reduction, contraction, integer, recurrent, data_dependent)
+FAMILIES = (
+    pointwise,
+    movement,
+    reduction,
+    contraction,
+    integer,
+    recurrent,
+    sampling,
+    data_dependent,
+)
 
 
 def samples(*ops: str) -> Iterator[Sample]:

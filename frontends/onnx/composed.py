@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from graphwright.compiler.ir.graph import Value
 from graphwright.frontends.onnx import (
+    compose_attention,
     compose_cache,
     compose_control,
     compose_einsum,
@@ -30,6 +31,7 @@ from graphwright.frontends.onnx.node import Node
 Compose = Callable[[Node], "Value | Sequence[Value | None]"]
 
 COMPOSE: dict[str, Compose] = {
+    **compose_attention.COMPOSE,
     **compose_cache.COMPOSE,
     **compose_control.COMPOSE,
     **compose_einsum.COMPOSE,

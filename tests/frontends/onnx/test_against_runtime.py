@@ -91,6 +91,24 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (10, "g (float[2, 3, 8, 9] x) => (float[a] y) <float[2, 4] r = {0.0, 0.0, 7.0, 5.0, 1.5, 2.0, 4.0, 8.5}, int64[2] i = {0, 1}> { y = RoiAlign<output_height=3, output_width=2, spatial_scale=0.5>(x, r, i) }"),
     ],
     "det": [(11, "g (float[3, 4, 4] x) => (float[a] y) { y = Det(x) }")],
+    "rotary": [
+        (17, "g (float[2, 3, 16] x, int64[2, 3] p, float[8, 4] c, float[8, 4] s) => (float[a] y) { y = com.microsoft.RotaryEmbedding(x, p, c, s) }"),
+        (17, "g (float[2, 3, 16] x, int64[1] p, float[8, 4] c, float[8, 4] s) => (float[a] y) { y = com.microsoft.RotaryEmbedding<interleaved=1>(x, p, c, s) }"),
+        (17, "g (float[2, 2, 3, 8] x, int64[2, 3] p, float[8, 4] c, float[8, 4] s) => (float[a] y) { y = com.microsoft.RotaryEmbedding(x, p, c, s) }"),
+        (17, "g (float[2, 3, 16] x, int64[2, 3] p, float[8, 2] c, float[8, 2] s) => (float[a] y) { y = com.microsoft.RotaryEmbedding<num_heads=2, rotary_embedding_dim=4>(x, p, c, s) }"),
+    ],
+    "multi_head_attention": [
+        (17, "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v) => (float[a] y) { y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v) }"),
+        (17, "g (float[2, 3, 8] q, float[2, 3, 8] k, float[2, 3, 8] v, float[24] b) => (float[a] y) { y = com.microsoft.MultiHeadAttention<num_heads=2, unidirectional=1, scale=0.3>(q, k, v, b) }"),
+        (17, "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v, float[24] b) => (float[a] y) <int32[2, 5] m = {1, 1, 1, 0, 0, 1, 1, 1, 1, 1}> { y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, b, m) }"),
+        (17, "g (float[2, 3, 8] q, float[2, 5, 8] k, float[2, 5, 8] v, float[1, 2, 3, 5] b) => (float[a] y) { y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, , , b) }"),
+    ],
+    "attention": [
+        (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) { y = com.microsoft.Attention<num_heads=2>(x, w, b) }"),
+        (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) <int32[2, 3] m = {1, 1, 0, 1, 1, 1}> { y = com.microsoft.Attention<num_heads=2>(x, w, b, m) }"),
+        (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) { y = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, b) }"),
+        (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) <int32[2] m = {2, 3}> { y = com.microsoft.Attention<num_heads=2>(x, w, b, m) }"),
+    ],
     "small": [
         (17, "g (float[4, 3] x, float[5, 3] b) => (float[a] y) { y = com.microsoft.CDist<metric=\"euclidean\">(x, b) }"),
         (17, f"g ({F}) => (float[a] y) <int32 n = {{-1}}> {{ y = com.microsoft.ExpandDims(x, n) }}"),

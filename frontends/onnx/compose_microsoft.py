@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import F32
+from graphwright.compiler.ir.types import F32, I32
 from graphwright.frontends.onnx.compose_nn import convolve
 from graphwright.frontends.onnx.compose_pointwise import scaled_silu
 from graphwright.frontends.onnx.node import Node
@@ -167,6 +167,29 @@ def skip_norm(op: str) -> Callable[[Node], Sequence[Value | None]]:
     return compose
 
 
+def embed_layer_norm(node: Node) -> Sequence[Value]:
+    """The norm of word, position and segment embeddings; the length of each sequence; the sum."""
+    ids, words, places = node.ranked(0, 2), node.x(2), node.x(3)
+    steps = ids.type.shape[1]
+    total = node.gather(words, ids, 0)
+    if node.has_input(8):
+        position = node.gather(places, node.x(8), 0)
+    else:
+        position = node.unsqueeze(node.gather(places, node.iota(steps), 0), (0,))
+    total = node.emit("add", total, position)
+    if node.has_input(1) and node.has_input(4):
+        total = node.emit("add", total, node.gather(node.x(4), node.x(1), 0))
+    node.ignore("mask_index_type")
+    epsilon = node.attr("epsilon", 1e-12)
+    out = node.emit("layer_norm", total, node.x(5), node.x(6), axis=2, epsilon=epsilon)
+    if node.has_input(7):
+        mask = node.cast(node.x(7), I32)
+        lengths = node.emit("reduce_sum", mask, axes=(1,), keepdims=False)
+    else:
+        lengths = node.full(0, I32, (ids.type.shape[0],))
+    return (out, lengths, total)[: max(node.outputs, 1)]
+
+
 def simplified_layer_norm(node: Node) -> Sequence[Value]:
     """RMS norm; the second output is the inverse deviation."""
     x, scale = node.x(0), node.x(1)
@@ -245,6 +268,7 @@ _OPS: dict[str, Any] = {
     "BiasSoftmax": bias_softmax,
     "BiasSplitGelu": bias_split_gelu,
     "CDist": distances,
+    "EmbedLayerNormalization": embed_layer_norm,
     "ExpandDims": expand_dims,
     "FastGelu": gelu("tanh"),
     "FusedConv": fused_conv,

@@ -109,6 +109,10 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) { y = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, b) }"),
         (17, "g (float[2, 3, 8] x, float[8, 24] w, float[24] b) => (float[a] y) <int32[2] m = {2, 3}> { y = com.microsoft.Attention<num_heads=2>(x, w, b, m) }"),
     ],
+    "embed_layer_norm": [
+        (17, "g (int32[2, 3] i, int32[2, 3] t, float[5, 8] w, float[4, 8] p, float[4, 8] s, float[8] g, float[8] b) => (float[a] y, int32[b] m) { y, m = com.microsoft.EmbedLayerNormalization(i, t, w, p, s, g, b) }"),
+        (17, "g (int32[2, 3] i, float[5, 8] w, float[4, 8] p, float[8] g, float[8] b) => (float[a] y, int32[b] m, float[c] z) <int32[2, 3] k = {1, 1, 0, 1, 1, 1}> { y, m, z = com.microsoft.EmbedLayerNormalization<epsilon=0.001>(i, , w, p, , g, b, k) }"),
+    ],
     "small": [
         (17, "g (float[4, 3] x, float[5, 3] b) => (float[a] y) { y = com.microsoft.CDist<metric=\"euclidean\">(x, b) }"),
         (17, f"g ({F}) => (float[a] y) <int32 n = {{-1}}> {{ y = com.microsoft.ExpandDims(x, n) }}"),

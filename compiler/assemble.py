@@ -219,7 +219,8 @@ class Weights:
         """A weight in a packed form, as `pack` makes it."""
         if packed in self.of_packed:
             return
-        key = (packed.source.digest, packed.packing, packed.parameters, form)
+        sources = tuple(x.digest for x in (packed.source, *packed.more))
+        key = (sources, packed.packing, packed.parameters, form)
         known = self._index.get(key)
         if known is None:
             array = pack(packed)

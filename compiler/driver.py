@@ -154,9 +154,12 @@ def _build_cpu(
     from graphwright.compiler.codegen.cpp.pack import pack, packed_form
 
     launched = _launched(assembly)
+    levels = target.arches
+    if any(header.startswith("gw/integer_") for s in launched for header in s.includes):
+        levels += target.integer_arches
     libraries = build_libraries(
         [SourceKernel(s.kernel.name, s.kernel.source, s.includes) for s in launched],
-        target.arches,
+        levels,
         jobs=options.effective_jobs,
         cache_dir=_cache(options),
         on_unit=lambda done, total: tell("compiling kernels", done, total),
@@ -170,7 +173,7 @@ def _build_cpu(
     index = {k.name: i for i, k in enumerate(table)}
     precision = precision_of(assembly.graph)
     variants: list[Variant] = []
-    for level in target.arches:
+    for level in levels:
         files[f"kernels/{level}.so"] = libraries[level]
         chosen = weights.for_variant()
         for packed in packed_arguments(assembly.steps):

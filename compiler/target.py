@@ -8,11 +8,13 @@ from typing import Literal
 # Ops whose kernels want their first operand and their result with channels innermost; all other
 # ops with a fixed layout are row-major.
 CHANNELS_INNERMOST: dict[str, tuple[str, ...]] = {
-    "cpu": ("conv", "conv_transpose", "max_pool", "average_pool", "resize", "lrn"),
+    "cpu": ("conv", "conv_integer", "conv_transpose", "max_pool", "average_pool", "resize", "lrn"),
     "cuda": (),
 }
 
-CPU_LEVELS = ("x86-64-v3", "x86-64-v4", "native", "aarch64")
+CPU_LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "native", "aarch64")
+# Levels whose only gain are products of small integers.
+INTEGER_LEVELS = ("x86-64-v4-vnni",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Target:
     bandwidth: float = 25e9
     flops: float = 200e9
     launch_seconds: float = 1e-6
+    integer_arches: tuple[str, ...] = ()  # built too where the model has products of small integers
 
     @property
     def channels_innermost(self) -> tuple[str, ...]:
@@ -45,7 +48,9 @@ class Target:
                 raise ValueError(
                     f"target {text!r}: unknown CPU level {bad[0]!r}; known: {', '.join(CPU_LEVELS)}"
                 )
-            return Target("cpu", arches or ("x86-64-v3", "x86-64-v4"))
+            if not arches:
+                return Target("cpu", ("x86-64-v3", "x86-64-v4"), integer_arches=INTEGER_LEVELS)
+            return Target("cpu", arches)
         if kind == "cuda":
             bad = [a for a in arches if a != "ptx" and not a.removeprefix("sm_").isdigit()]
             if bad or not arches:

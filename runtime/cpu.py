@@ -15,7 +15,8 @@ from graphwright.runtime.manifest import Variant
 _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 LEVELS: dict[str, frozenset[str]] = {
-    "x86-64": frozenset(), "x86-64-v3": _V3, "x86-64-v4": _V4, "aarch64": frozenset({"asimd"}),
+    "x86-64": frozenset(), "x86-64-v3": _V3, "x86-64-v4": _V4,
+    "x86-64-v4-vnni": _V4 | {"avx512_vnni"}, "aarch64": frozenset({"asimd"}),
     "native": frozenset(),
 }  # fmt: skip
 # Overrides the choice, for tests and for ruling out an instruction set: a level, or a variant's

@@ -52,6 +52,7 @@ class Packed:
     packing: str
     parameters: tuple[tuple[str, int], ...] = ()
     weight: str = ""  # what the source weight is called, for the recipe
+    more: tuple[Literal, ...] = ()  # further constants that the packing function takes
 
     @property
     def recipe(self) -> str:

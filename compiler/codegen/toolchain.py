@@ -57,10 +57,12 @@ class Toolchain:
             if self.is_zig:
                 machine += ["-target", "aarch64-linux-gnu"]
         elif self.is_zig:
-            machine = [f"-mcpu={level.replace('-', '_')}"]
+            base, vnni = level.removesuffix("-vnni"), level.endswith("-vnni")
+            machine = [f"-mcpu={base.replace('-', '_')}{'+avx512vnni' if vnni else ''}"]
         else:
-            machine = [f"-march={level}"]
-        if level in ("x86-64-v4", "native") and not self.is_zig:
+            machine = [f"-march={level.removesuffix('-vnni')}"]
+            machine += ["-mavx512vnni"] * level.endswith("-vnni")
+        if level in ("x86-64-v4", "x86-64-v4-vnni", "native") and not self.is_zig:
             machine.append("-mprefer-vector-width=512")
         return (*COMMON_FLAGS, *machine)
 

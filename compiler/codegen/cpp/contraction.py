@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from graphwright.compiler.codegen.cpp.convolution import emit_conv, emit_conv_transpose
 from graphwright.compiler.codegen.cpp.exact_contraction import as_reduction, can_be_reduction
+from graphwright.compiler.codegen.cpp.integer import emit_conv_integer, emit_matmul_integer
 from graphwright.compiler.codegen.cpp.matmul import emit_matmul
 from graphwright.compiler.codegen.cpp.reduction import reduction_launch
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
@@ -25,6 +26,11 @@ ROOTS: Mapping[str, Callable[[ContractionRegion], EmittedLaunch]] = {
     "conv_transpose": emit_conv_transpose,
     "matmul": emit_matmul,
 }
+# Those that may find no template, which leaves the sum of products.
+INTEGER_ROOTS: Mapping[str, Callable[[ContractionRegion], EmittedLaunch | None]] = {
+    "conv_integer": emit_conv_integer,
+    "matmul_integer": emit_matmul_integer,
+}
 
 
 def emit_contraction(op: Op) -> list[EmittedLaunch]:
@@ -34,6 +40,10 @@ def emit_contraction(op: Op) -> list[EmittedLaunch]:
     if len(roots) != 1:
         raise problem(op, f"a contraction region has one contraction, this has {len(roots)}")
     root = roots[0]
+    if root.name in INTEGER_ROOTS:
+        launch = INTEGER_ROOTS[root.name](ContractionRegion(op, body, operands, root))
+        if launch is not None:
+            return [launch]
     if compute_dtype(root.result.type.dtype) is not F32 and can_be_reduction(root):
         return [reduction_launch(op, as_reduction(body, root), operands)]
     emitter = ROOTS.get(root.name)

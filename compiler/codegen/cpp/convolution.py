@@ -13,6 +13,7 @@ from graphwright.compiler.codegen.lower import Coordinates, problem
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.types import F32, DType
 
 AXIS_NAMES = ("d", "h", "w")
 
@@ -83,9 +84,9 @@ def emit_conv_transpose(region: ContractionRegion) -> EmittedLaunch:
     return region.launch("gw/conv_transpose.h")
 
 
-def channels_last(region: ContractionRegion, x: Value) -> Strided:
+def channels_last(region: ContractionRegion, x: Value, *, dtype: DType = F32) -> Strided:
     """x read in place when its channels are contiguous, else copied to channels-last order."""
-    strided = region.operands.strided(x)
+    strided = region.operands.strided(x, dtype=dtype)
     if strided is not None and (strided.strides[1] == 1 or x.type.shape[1] == 1):
         return strided
     rank = x.type.rank
@@ -126,13 +127,15 @@ def _uniform_rows(x: Value, source: Strided) -> Dim | None:
     return strides[axes[-1]]
 
 
-def conv_fields(region: ContractionRegion, source: Strided, weights: str) -> list[str]:
-    """The statements that fill a gw::Conv for the region's root."""
+def conv_fields(
+    region: ContractionRegion, source: Strided, weights: str, *, struct: str = "gw::Conv"
+) -> list[str]:
+    """The statements that fill a gw::Conv, or a struct with its fields, for the region's root."""
     root = region.root
     x, w = root.operands[:2]
     groups: int = root.attribute("groups")
     out = root.result.type.shape
-    lines = ["gw::Conv c;", f"c.x = {region.address(source)};", f"c.w = {weights};"]
+    lines = [f"{struct} c;", f"c.x = {region.address(source)};", f"c.w = {weights};"]
 
     def put(field: str, name: str, value: Dim, default: Dim) -> None:
         if value != default:

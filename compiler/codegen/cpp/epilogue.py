@@ -18,7 +18,7 @@ from graphwright.compiler.codegen.cpp.indices import Size
 from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
-from graphwright.compiler.codegen.cpp.types import stored
+from graphwright.compiler.codegen.cpp.types import scalar_type, stored
 from graphwright.compiler.codegen.expressions import Domain, Variable, split_linear
 from graphwright.compiler.codegen.lower import (
     Coordinates,
@@ -31,7 +31,7 @@ from graphwright.compiler.codegen.scalar import Given, Load, Node, compute_dtype
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr, Symbol
 from graphwright.compiler.ir.graph import Graph, Op, Value
-from graphwright.compiler.ir.types import F32
+from graphwright.compiler.ir.types import F32, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,12 @@ def build_epilogue(
     row, column = domain.loop("row", tiling.rows), domain.loop("col", tiling.columns)
     coordinates = tiling.coordinates(domain, batch, row, column)
     target = root.results[0]
+    sum_dtype = compute_dtype(target.type.dtype)
 
     def given(value: Value, at: Coordinates) -> Node | None:
         if value is not target:
             return _constant(value)
-        total: Node = low.node(Given("sum", F32))
+        total: Node = low.node(Given("sum", sum_dtype))
         if bias is not None:
             add = body.registry["add"]
             total = low.apply(add, total, low.at(bias, (at[bias_axis],)))
@@ -135,7 +136,7 @@ def build_epilogue(
         stores.append(Store(i, offset, low.at(calculated, coordinates)))
     part = Part(domain, _loop_order(domain, stores), tuple(stores))
     _mark_in_place(builder, part, operands, results, busy)
-    code = _operator(part, operands, results, Names(builder.scalars), constants, builder.size)
+    code = _operator(part, operands, results, Names(builder.scalars), constants, builder.size, sum_dtype)
     # The functor's fields: the pointers and scalars that its code mentions.
     mentioned = set(re.findall(r"\b[A-Za-z_]\w*", "\n".join(code)))
     pointers = [p for p in builder.parameters if p.name in mentioned]
@@ -257,8 +258,10 @@ def _operator(
     names: Names,
     constants: Mapping[str, str],
     size: Size,
+    sum_dtype: DType,
 ) -> list[str]:
     """The functor's call operator."""
+    of_sum = scalar_type(sum_dtype)
     given = {name: (name, -1) for name in constants}
     writer = ScalarWriter(part, operands.pointers, names, size, given=given)
     *outer, first, _ = part.loops
@@ -267,7 +270,7 @@ def _operator(
     batched = levels[1] if outer else []
     middle, inner = levels[-2], levels[-1]
     lines = [
-        "  GW_INLINE void operator()(const float* GW_RESTRICT tile, int64_t ld, int64_t batch,",
+        f"  GW_INLINE void operator()(const {of_sum}* GW_RESTRICT tile, int64_t ld, int64_t batch,",
         "                            int64_t row0, int64_t rows, int64_t col0, int64_t cols) const {",
         *([] if outer else ["    (void)batch;"]),
         *(
@@ -289,7 +292,7 @@ def _operator(
         *(f"      {x}" for x in middle),
         f"      {'GW_COLUMNS' if rows_first else 'GW_IVDEP'}",
         *(f"      {x}" for x in b),
-        "        const float sum = tile[r * ld + c];",
+        f"        const {of_sum} sum = tile[r * ld + c];",
         *(f"        {x}" for x in [*inner, *stores]),
         "      }",
         "    }",

@@ -26,11 +26,11 @@ def emit_matmul(region: ContractionRegion) -> EmittedLaunch:
     source = _operand(region, a)
     if b.type.rank == 2:
         # One right matrix for all leading axes of a: they are rows, when they are evenly spaced.
-        stride = _row_stride(a, source)
+        stride = row_stride(a, source)
         constant = region.operands.literal(b) is not None
         if stride is None and constant:
             source = region.operands.staged(a, range(a.type.rank))
-            stride = _row_stride(a, source)
+            stride = row_stride(a, source)
         if stride is not None:
             return _one_matrix(region, source, stride, constant)
     return _batched(region, source)
@@ -58,7 +58,7 @@ def _one_matrix(
         right, right_strides = region.address(where), where.strides
 
     def coordinates(domain: Domain, batch: Dim, row: Dim, column: Dim) -> Coordinates:
-        return (*_unflatten(domain, row, lead), column)
+        return (*unflatten(domain, row, lead), column)
 
     rows = dims.product(lead)
     epilogue = region.epilogue(Tiling(1, rows, out[-1], coordinates))
@@ -101,16 +101,16 @@ def _batched(region: ContractionRegion, left: Strided) -> EmittedLaunch:
     m = out[len(batch)] if has_row else 1
     n = out[-1] if has_column else 1
     depth = a.type.shape[-1]
-    a_batch = _batch_strides(a, left, batch, 2 if has_row else 1)
-    b_batch = _batch_strides(b, right, batch, 2 if has_column else 1)
-    merged = _merge(batch, a_batch, b_batch)
+    a_batch = batch_strides(a, left, batch, 2 if has_row else 1)
+    b_batch = batch_strides(b, right, batch, 2 if has_column else 1)
+    merged = merge_axes(batch, a_batch, b_batch)
     if len(merged) > BATCH_AXES:
         raise problem(region.root, f"{len(merged)} batch axes, want at most {BATCH_AXES}")
 
     def coordinates(domain: Domain, at: Dim, row: Dim, column: Dim) -> Coordinates:
         middle = (row,) if has_row else ()
         last = (column,) if has_column else ()
-        return (*_unflatten(domain, at, batch), *middle, *last)
+        return (*unflatten(domain, at, batch), *middle, *last)
 
     epilogue = region.epilogue(Tiling(dims.product(batch), m, n, coordinates))
     b_k = right.strides[-2] if has_column else right.strides[-1]
@@ -151,7 +151,7 @@ def _sizes(region: ContractionRegion, m: Dim, n: Dim, k: Dim) -> list[str]:
     ]
 
 
-def _unflatten(domain: Domain, index: Dim, shape: Sequence[Dim]) -> Coordinates:
+def unflatten(domain: Domain, index: Dim, shape: Sequence[Dim]) -> Coordinates:
     """The coordinates of a row-major running number."""
     out: list[Dim] = []
     for extent in reversed(shape[1:]):
@@ -160,7 +160,7 @@ def _unflatten(domain: Domain, index: Dim, shape: Sequence[Dim]) -> Coordinates:
     return (index, *reversed(out)) if shape else ()
 
 
-def _row_stride(a: Value, source: Strided) -> Dim | None:
+def row_stride(a: Value, source: Strided) -> Dim | None:
     """The distance between neighbouring rows when all leading axes of a make one row axis."""
     axes = [i for i in range(a.type.rank - 1) if a.type.shape[i] != 1]
     if not axes:
@@ -172,7 +172,7 @@ def _row_stride(a: Value, source: Strided) -> Dim | None:
     return source.strides[axes[-1]]
 
 
-def _batch_strides(value: Value, at: Strided, batch: Shape, matrix_axes: int) -> tuple[Dim, ...]:
+def batch_strides(value: Value, at: Strided, batch: Shape, matrix_axes: int) -> tuple[Dim, ...]:
     """The operand's stride along each batch axis of the result; 0 where it broadcasts."""
     own = value.type.shape[: value.type.rank - matrix_axes]
     skipped = len(batch) - len(own)
@@ -187,7 +187,7 @@ def _batch_strides(value: Value, at: Strided, batch: Shape, matrix_axes: int) ->
     return tuple(out)
 
 
-def _merge(batch: Shape, a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[Dim, Dim, Dim]]:
+def merge_axes(batch: Shape, a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[Dim, Dim, Dim]]:
     """Batch axes (extent, stride of a, of b), neighbours that both operands walk evenly as one."""
     merged: list[tuple[Dim, Dim, Dim]] = []
     for extent, of_a, of_b in zip(batch, a, b, strict=True):

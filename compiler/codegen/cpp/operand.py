@@ -22,7 +22,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import Layout, canonical, strides_of
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Reference
-from graphwright.compiler.ir.types import F32
+from graphwright.compiler.ir.types import F32, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,16 @@ class Operands:
         shape = tuple(dims.evaluate(d, {}) for d in last.shape)
         return Literal.lazy(load, last.dtype, shape), text
 
-    def strided(self, value: Value) -> Strided | None:
-        """A value as an affine view of a body input, or None when it is not one."""
+    def strided(self, value: Value, *, dtype: DType = F32) -> Strided | None:
+        """A value as an affine view of a body input of this type, or None when it is not one.
+
+        Another type than a template reads is converted on the way to a copy.
+        """
         domain = Domain()
         at = tuple(domain.loop(f"i{i}", d) for i, d in enumerate(value.type.shape))
         node = Lowering(domain).at(value, at)
-        if not isinstance(node, Load) or node.source.type.dtype is not F32:
-            return None  # the templates read float32; others are converted on the way to a copy
+        if not isinstance(node, Load) or node.source.type.dtype is not dtype:
+            return None
         offset = node.offset
         strides: list[Dim] = []
         for variable in domain.loops:

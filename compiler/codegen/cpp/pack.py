@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from graphwright.compiler.codegen.cpp import packing
+from graphwright.compiler.codegen.cpp import integer_packing, packing
+from graphwright.compiler.codegen.cpp.integer_packing import Left
 from graphwright.compiler.codegen.cpp.packing import PanelShape, panel_shape
 from graphwright.compiler.codegen.kernel import Packed
 from graphwright.compiler.codegen.toolchain import find_toolchain, resolved_level
@@ -61,11 +62,52 @@ def _gru_bias(array: Array, shape: PanelShape, linear: int) -> Array:
     return np.ascontiguousarray(np.concatenate(parts, axis=1)).ravel()
 
 
+_LEFT: tuple[Left, ...] = ("u8", "i8", "i16")  # what a packing's parameter `left` counts
+
+
+def _zeros(zero: int | Array, weights: Array) -> Array:
+    """Zero points of weights in their type; one number comes as an int."""
+    return np.asarray(zero).astype(weights.dtype)
+
+
+def _integer_gemm(
+    array: Array, shape: PanelShape, zeros: Array | None = None, *, left: int, zero: int = 0
+) -> Array:
+    used = _zeros(zero if zeros is None else zeros.reshape(-1), array)
+    packed = np.ascontiguousarray(array)
+    return integer_packing.pack_integer_b(packed, used, left=_LEFT[left], shape=shape)
+
+
+def _integer_conv(
+    array: Array,
+    shape: PanelShape,
+    zeros: Array | None = None,
+    *,
+    left: int,
+    groups: int,
+    zero: int = 0,
+) -> Array:
+    used = _zeros(zero if zeros is None else zeros, array)
+    return integer_packing.pack_integer_conv(
+        array, used, left=_LEFT[left], groups=groups, shape=shape
+    )
+
+
+def _integer_depthwise(
+    array: Array, shape: PanelShape, zeros: Array | None = None, *, zero: int = 0
+) -> Array:
+    used = _zeros(zero if zeros is None else zeros, array)
+    return integer_packing.pack_integer_depthwise(array, used, shape=shape)
+
+
 PACKINGS: Mapping[str, Callable[..., Array]] = {
     "gemm": _gemm,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "depthwise": _depthwise,
+    "integer_gemm": _integer_gemm,
+    "integer_conv": _integer_conv,
+    "integer_depthwise": _integer_depthwise,
     "recurrent": _recurrent,
     "gru_recurrent": _gru_recurrent,
     "lstm_bias": _lstm_bias,
@@ -78,7 +120,9 @@ def pack(packed: Packed, level: str) -> Array:
     if level == "native":
         level = resolved_level(find_toolchain(), level)
     function = PACKINGS[packed.packing]
-    return function(packed.source.array(), panel_shape(level), **dict(packed.parameters))
+    more = [literal.array() for literal in packed.more]
+    array = packed.source.array()
+    return function(array, panel_shape(level), *more, **dict(packed.parameters))
 
 
 def packed_form(level: str) -> str:

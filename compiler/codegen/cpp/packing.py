@@ -36,6 +36,7 @@ _SHAPES = {
     "x86-64-v2": PanelShape(4, 2),
     "x86-64-v3": PanelShape(8, 2),
     "x86-64-v4": PanelShape(16, 2),
+    "x86-64-v4-vnni": PanelShape(16, 2),
     "aarch64": PanelShape(4, 4),
 }
 

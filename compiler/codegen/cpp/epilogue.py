@@ -136,7 +136,9 @@ def build_epilogue(
         stores.append(Store(i, offset, low.at(calculated, coordinates)))
     part = Part(domain, _loop_order(domain, stores), tuple(stores))
     _mark_in_place(builder, part, operands, results, busy)
-    code = _operator(part, operands, results, Names(builder.scalars), constants, builder.size, sum_dtype)
+    code = _operator(
+        part, operands, results, Names(builder.scalars), constants, builder.size, sum_dtype
+    )
     # The functor's fields: the pointers and scalars that its code mentions.
     mentioned = set(re.findall(r"\b[A-Za-z_]\w*", "\n".join(code)))
     pointers = [p for p in builder.parameters if p.name in mentioned]

@@ -161,6 +161,39 @@ def _max_pool(low: Lowering, op: Op, at: Coordinates) -> Node:
     return best
 
 
+def _arg_max_pool(low: Lowering, op: Op, at: Coordinates) -> Node:
+    """Index and value of the best so far, window position after position; -1: none yet."""
+    (x,) = op.operands
+    dtype = compute_dtype(x.type.dtype)
+    none, zero = low.node(Number(-1, I64)), low.node(Number(0, dtype))
+    index, best = none, zero
+    for place, inside in _window(low, op, at):
+        flat: Dim = (
+            at[0] * x.type.shape[1] + at[1] if at[1] != 0 else dims.multiply(at[0], x.type.shape[1])
+        )
+        axes = list(range(2, x.type.rank))
+        for axis in axes:
+            flat = dims.multiply(flat, x.type.shape[axis])
+        within: Dim = 0
+        for axis in reversed(axes) if op.attribute("column_major") else axes:
+            within = dims.multiply(within, x.type.shape[axis]) + place[axis]
+        here = low.choose(inside, lambda f=flat + within: low.node(Index(f, I64)), lambda: none)
+        value = low.choose(inside, lambda p=place: low.at(x, p), lambda: zero)
+        more = _call(low, op, "greater", value, best, dtype=BOOL)
+        if dtype.is_float:
+            odd = _call(low, op, "is_nan", value, dtype=BOOL)
+            usual = _call(low, op, "equal", best, best, dtype=BOOL)
+            wins = _call(low, op, "logical_and", odd, usual, dtype=BOOL)
+            more = _call(low, op, "logical_or", more, wins, dtype=BOOL)
+        first = _call(low, op, "less", index, low.node(Number(0, I64)), dtype=BOOL)
+        some = _call(low, op, "greater_or_equal", here, low.node(Number(0, I64)), dtype=BOOL)
+        better = _call(low, op, "logical_or", first, more, dtype=BOOL)
+        better = _call(low, op, "logical_and", some, better, dtype=BOOL)
+        index = _call(low, op, "where", better, here, index, dtype=I64)
+        best = _call(low, op, "where", better, value, best, dtype=dtype)
+    return _call(low, op, "maximum", index, low.node(Number(0, I64)))
+
+
 def _average_pool(low: Lowering, op: Op, at: Coordinates) -> Node:
     (x,) = op.operands
     dtype = compute_dtype(x.type.dtype)
@@ -238,6 +271,7 @@ RULES: Mapping[str, Rule] = {
     "lrn": _lrn,
     "batch_norm": _batch_norm,
     "max_pool": _max_pool,
+    "arg_max_pool": _arg_max_pool,
     "average_pool": _average_pool,
     **{f"reduce_{n}": _reduce for n in ("sum", "mean", "max", "min", "prod", "and", "or")},
 }

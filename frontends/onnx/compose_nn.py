@@ -138,16 +138,14 @@ def max_pool(node: Node) -> Sequence[Value]:
     x, window, more = _pool_window(node)
     if not window.has_static_pads:
         x, window = pad_explicitly(node, x, window, lowest(node, x))
-    if node.wants(1):
-        return _max_pool_with_indices(node, x, window, more)
-    node.ignore("storage_order")
-    return (_pool(node, "max_pool", x, window, **more),)
-
-
-def _max_pool_with_indices(
-    node: Node, x: Value, window: Window, more: dict[str, Any]
-) -> Sequence[Value]:
-    raise Refusal("its second output (indices) is not supported", "drop the output Indices")
+    column_major = bool(node.attr("storage_order", 0))
+    value = _pool(node, "max_pool", x, window, **more)
+    if not node.wants(1):
+        return (value,)
+    if x is not node.x():
+        raise Refusal("indices with automatic pads that depend on a symbolic dim are not supported")
+    indices = _pool(node, "arg_max_pool", x, window, column_major=column_major, **more)
+    return (value, indices)
 
 
 def average_pool(node: Node) -> Value:

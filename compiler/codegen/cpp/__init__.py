@@ -33,6 +33,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:contraction": emit_contraction,
     "region:reduction": emit_reduction,
     "kind:reduction": emit_reduction,
+    "arg_max_pool": emit_pointwise,
     "bitcast": emit_bitcast,
     "determinant": emit_determinant,
     "grid_sample": emit_grid_sample,

@@ -23,7 +23,7 @@ from graphwright.compiler.ir.ops.windows import (
     pad_windows,
     window_slices,
 )
-from graphwright.compiler.ir.types import TensorType
+from graphwright.compiler.ir.types import I64, TensorType
 
 _ATTRIBUTES = {
     "kernel": Attribute("ints"),
@@ -81,6 +81,46 @@ class MaxPool(_Pool):
         padded = pad_windows(x, kernel, out, attributes, low, least)
         parts = (padded[(..., *where)] for _, where in window_slices(kernel, out, attributes))
         return results([reduce(np.maximum, parts)], context)
+
+
+class ArgMaxPool(_Pool):
+    """Where the largest element of each window lies: its index in the whole of x, flattened (i64).
+
+    The first one in row-major order wins; a NaN wins over numbers.  `column_major` counts the
+    spatial axes of each plane from the first one on.  A window of padding alone gives 0.
+    """
+
+    name = "arg_max_pool"
+    attributes = _ATTRIBUTES | {"column_major": Attribute("bool", False)}
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        check_number(self.name, types[0])
+        return [super().infer(types, attributes, inference)[0].with_dtype(I64)]
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        x, kernel = widen(arrays[0], context), attributes["kernel"]
+        low, out = context.sizes(attributes["low"]), context.sizes(context.results[0].shape)[2:]
+        order = "F" if attributes["column_major"] else "C"
+        plane = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:], order=order)
+        base = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *[1] * plane.ndim)
+        places = np.broadcast_to(base * plane.size + plane, x.shape)
+        values = pad_windows(x, kernel, out, attributes, low, 0)
+        where = pad_windows(places, kernel, out, attributes, low, -1)
+        best = index = None
+        for _, part in window_slices(kernel, out, attributes):
+            value, place = values[(..., *part)], where[(..., *part)]
+            if best is None or index is None:
+                best, index = value, place
+                continue
+            more = (value > best) | ((value != value) & (best == best))
+            better = (place >= 0) & ((index < 0) | more)
+            best, index = np.where(better, value, best), np.where(better, place, index)
+        assert index is not None
+        return [np.maximum(index, 0).astype(np.int64)]
 
 
 class AveragePool(_Pool):
@@ -158,4 +198,4 @@ class Lrn(OpDef):
         return results([x / scale ** attributes["beta"]], context)
 
 
-OPS: tuple[OpDef, ...] = (MaxPool(), AveragePool(), Lrn())
+OPS: tuple[OpDef, ...] = (MaxPool(), ArgMaxPool(), AveragePool(), Lrn())

@@ -101,8 +101,6 @@ def why_not(model: onnx.ModelProto) -> str:
             return _SEQUENCES
         if value.type.tensor_type.elem_type in TYPES:
             return "an element type that the IR lacks"
-    if any(n.op_type == "MaxPool" and len(n.output) > 1 for n in nodes):
-        return "MaxPool's indices come later"
     return DATA if _asks_data(model) else ""
 
 

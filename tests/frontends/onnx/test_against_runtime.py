@@ -79,6 +79,10 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (17, "g (float[2, 3, 8] x, float[2, 3, 8] s, float[8] g, float[8] b) => (float[a] y) { y = com.microsoft.SkipSimplifiedLayerNormalization(x, s, g, b) }"),
         (17, "g (float[2, 3, 8] x, float[8] g) => (float[a] y) { y = SimplifiedLayerNormalization<epsilon=0.001, axis=-1>(x, g) }"),
     ],
+    "max_pool_indices": [
+        (12, "g (float[2, 3, 7, 6] x) => (float[a] y, int64[b] i) { y, i = MaxPool<kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]>(x) }"),
+        (12, "g (float[2, 3, 7, 6] x) => (float[a] y, int64[b] i) { y, i = MaxPool<kernel_shape=[2, 2], dilations=[2, 1], storage_order=1>(x) }"),
+    ],
     "grid_sample": [
         (opset, f'g (float[2, 3, 5, 4] x, float[2, 3, 6, 2] g) => (float[a] y) {{ y = GridSample<mode="{mode}", padding_mode="{padding}", align_corners={aligned}>(x, g) }}')
         for opset, modes in ((16, ("nearest", "bilinear", "bicubic")), (20, ("nearest", "linear", "cubic")))

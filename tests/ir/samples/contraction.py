@@ -130,11 +130,14 @@ def _pools() -> Iterator[Sample]:
     }
     for name, (array, kernel, given) in cases.items():
         yield Sample("max_pool", (array,), {"kernel": kernel, **given}, name)
+        columns = {"kernel": kernel, **given, "column_major": name in ("padded", "volume")}
+        yield Sample("arg_max_pool", (array,), columns, name)
         for counted in (False, True):
             attributes = {"kernel": kernel, **given, "count_include_pad": counted}
             yield Sample("average_pool", (array,), attributes, name + "_counted" * counted)
     odd = np.float32([[[1, np.nan, 2, -np.inf, -np.inf, -np.inf, np.inf]]])
-    yield Sample("max_pool", (odd,), {"kernel": (2,), **window(1)}, "special")
+    for op in ("max_pool", "arg_max_pool"):
+        yield Sample(op, (odd,), {"kernel": (2,), **window(1)}, "special")
     octets = integers(-128, 128, 1, 2, 6, 6, dtype=np.int8)
     yield Sample("max_pool", (octets,), {"kernel": (3, 3), **window(2, low=1)}, "i8")
 

@@ -38,8 +38,8 @@ def emit_roi_align(op: Op) -> list[EmittedLaunch]:
     x, _, indices = op.operands
     call = Call(op, HEADER)
     pointers = [*(call.operand(i) for i in range(3)), call.result()]
-    sizes = dict(zip(("images", "channels", "rows", "columns"), x.type.shape, strict=True))
-    sizes["regions"] = indices.type.shape[0]
+    names = ("images", "channels", "rows", "columns", "regions")
+    sizes = dict(zip(names, (*x.type.shape, indices.type.shape[0]), strict=True))
     lines = ["gw::RoiAlign a;"]
     lines += [f"a.{name} = {call.size(name, value)};" for name, value in sizes.items()]
     lines += [f"a.{name} = {op.attribute(name)};" for name in ("height", "width", "sampling")]

@@ -149,7 +149,7 @@ class MidRun:
         program.evaluate(segment, self._sizes, self._values)
         for check in (*program.parts[segment].checks, *program.checks[number]):
             self._require(check)
-        self._place(segment, flip=bool(launch.moves))
+        self._place(segment, flip=number in program.flips)
         for move, source, length in zip(launch.moves, sources, lengths, strict=True):
             target = int(pointers[start + move.target])
             if length and source != target:

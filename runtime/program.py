@@ -109,6 +109,7 @@ class Program:
         scalar_start: list[int] = []
         self.checks: dict[int, tuple[Check, ...]] = {}  # launch -> what it checks
         self.moved: dict[int, list[int]] = {}  # launch -> number of each move's bytes
+        self.flips: set[int] = set()  # launches that move what lies in the segment that they place
         for i, launch in enumerate(variant.launches):
             if launch.kind == "host":
                 raise ArtifactError(f"launch on the host is not supported: {launch.reason}")
@@ -163,6 +164,10 @@ class Program:
         of_output = [max((segment[n] for n in s), default=0) for s in self.output_shapes]
         of_slot[first["output"] : first["weight"]] = of_output
         numbers = np.array(segment, np.int64)
+        for i, launch in enumerate(self.variant.launches):
+            sources = [self.pointer_slot[self.pointer_start[i] + m.source] for m in launch.moves]
+            if any(of_slot[s] == self.segment_of[launch.symbols[0]] for s in sources):
+                self.flips.add(i)
         of_pointer = np.zeros(0, np.int64)
         if len(self.pointer_slot):
             of_pointer = np.maximum(of_slot[self.pointer_slot], numbers[self._pointer_offset])

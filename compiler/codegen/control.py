@@ -16,22 +16,49 @@ from graphwright.compiler.codegen.kernel import (
     EmittedJump,
     Step,
 )
-from graphwright.compiler.ir.dims import Comparison, prove, symbols_of
+from graphwright.compiler.ir.dims import Comparison, Dim, Expr, Symbol, prove, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Constraint
-from graphwright.compiler.ir.symbol_scope import binders
+from graphwright.compiler.ir.symbol_scope import binders, is_sized_by
 from graphwright.errors import Problem, UnsupportedError
 
 EmitBody = Callable[[Graph], list[Step]]
 
 
 def emit_if(op: Op, emit_body: EmitBody) -> list[Step]:
-    """Branch, then-steps, jump, else-steps: the replay skips the branch not taken."""
+    """Branch, then-steps, jump, else-steps: the replay skips the branch not taken.
+
+    A branch ends by giving its sizes to the symbols that the op binds and moving the results of
+    these sizes to where they are read.
+    """
     then, otherwise = emit_bodies(op, emit_body)
+    if op.definition.binds(op.attributes):
+        then.append(_bind_results(op, op.bodies[0]))
+        otherwise.append(_bind_results(op, op.bodies[1]))
     ops = (op.id,)
     jump = [EmittedJump(len(otherwise), ops, op.origins)] if otherwise else []
     branch = EmittedBranch(op.operands[0], len(then) + len(jump), ops, op.origins)
     return [branch, *then, *jump, *otherwise]
+
+
+def _bind_results(op: Op, body: Graph) -> EmittedBind:
+    symbols = op.definition.binds(op.attributes)
+    sizes: dict[Symbol, Dim] = {}
+    for result, output in zip(op.results, body.outputs, strict=True):
+        for dim, size in zip(result.type.shape, output.type.shape, strict=True):
+            if isinstance(dim, Expr) and dim.symbol is not None and dim.symbol in symbols:
+                sizes.setdefault(dim.symbol, size)
+    return EmittedBind(
+        symbols,
+        sizes=tuple(sizes[s] for s in symbols),
+        moves=tuple(
+            (output, result)
+            for result, output in zip(op.results, body.outputs, strict=True)
+            if is_sized_by(op, result)
+        ),
+        ops=(op.id,),
+        origins=op.origins,
+    )
 
 
 def emit_bind(op: Op, emit_body: EmitBody) -> list[Step]:

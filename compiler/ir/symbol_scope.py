@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from graphwright.compiler.ir.dims import Expr, Symbol, symbols_of
 
 if TYPE_CHECKING:
-    from graphwright.compiler.ir.graph import Graph, Op
+    from graphwright.compiler.ir.graph import Graph, Op, Value
 
 
 def dims_in(attributes: Iterable[object]) -> list[Expr]:
@@ -34,6 +34,12 @@ def bound_by(op: Op) -> tuple[Symbol, ...]:
 def binders(graph: Graph) -> dict[Symbol, Op]:
     """The ops of a graph (not of its bodies) that bind symbols, by symbol."""
     return {symbol: op for op in graph.ops for symbol in bound_by(op)}
+
+
+def is_sized_by(op: Op, value: Value) -> bool:
+    """Whether a value's extents mention a symbol that the op binds."""
+    bound = bound_by(op)
+    return bool(bound) and any(s in bound for s in symbols_of(value.type.shape))
 
 
 def mentioned(op: Op) -> Iterator[Symbol]:

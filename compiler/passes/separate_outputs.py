@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.symbol_scope import is_sized_by
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.storage import is_whole, owner_of
 from graphwright.compiler.target import Target
@@ -31,15 +33,19 @@ class SeparateOutputs:
         return PassResult(copies > 0, statistics={"copies": copies})
 
 
-def _separate(graph: Graph) -> int:
+def _separate(graph: Graph, moved_outputs: Collection[int] = ()) -> int:
+    """How many copies a graph needed; `moved_outputs` are copied elsewhere in any case."""
     copies = 0
     for op in graph.ops:
         if op.kind is Kind.CONTROL:
+            moved = {i for i, result in enumerate(op.results) if is_sized_by(op, result)}
             for body in op.bodies:
-                copies += _separate(body)
+                copies += _separate(body, moved)
     taken: set[Value] = set()
     outputs = list(graph.outputs)
     for i, value in enumerate(outputs):
+        if i in moved_outputs:
+            continue
         owner, offset = owner_of(value)
         is_constant = owner.op is not None and owner.op.name == "constant"
         if is_constant or owner in taken or not is_whole(owner, value, offset):

@@ -7,7 +7,8 @@ kernel.  Values that share storage are joined first:
 - the operands of a joined concatenation lie in the storage of the first;
 - a declared alias (an in-place update) is its operand;
 - a captured value inside a body of `if` is the operand outside;
-- a body's output is the result of the `if`, so that the branch writes it in place;
+- a body's output is the result of the `if`, so that the branch writes it in place, unless the `if`
+  binds its size: then it is moved there;
 - the written value of an in-place pair takes the storage of an operand that dies there.
 
 Each group then lies in the input, output or constant that is among its members, or in an arena
@@ -23,6 +24,7 @@ from typing import Literal, TypeAlias
 from graphwright.compiler.ir.dims import Dim, is_multiple, prove
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.ir.symbol_scope import is_sized_by
 from graphwright.compiler.passes.plan_memory import ALIGNMENT, BufferRequest
 from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.errors import CompileError
@@ -153,6 +155,8 @@ class _Assignment:
                     self.joined[inside] = (outside, 0)
                 self._join_bodies(body)
                 for result, output in zip(op.results, body.outputs, strict=True):
+                    if is_sized_by(op, result):
+                        continue  # moved there when its size is bound
                     owner, offset = self.root(output)
                     where = f"output {output.index} of a body of {op.name}#{op.id}"
                     if not is_whole(owner, output, offset) or owner.graph is not body:

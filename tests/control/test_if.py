@@ -89,3 +89,43 @@ def test_static_checks_cost_nothing_at_run_time() -> None:
     graph = graph_of(CHECKED)
     kinds = [launch.kind for launch in compiled(graph).variant.launches]
     assert kinds == ["branch", "check", "kernel", "jump", "kernel"]
+
+
+SIZED = """
+graph @sized(B in 1..64, N in 0..64, R in 0..64) {
+  input %x: f32[B, 3]
+  input %c: bool[]
+  input %d: bool[]
+  %0, %1, %2 = if(%c, %x, %d) {binds = [R], shapes = [[R, 3], [B], [3, R]]} : f32[R, 3], f32[B], f32[3, R]
+    then_body(%a0: f32[B, 3], %a1: bool[]) {
+      %0 = slice(%a0) {starts = [0, 0], sizes = [B, 1], steps = [1, 1]} : f32[B, 1]
+      %1, %2 = non_zero(%0) : i64[B], i64[]
+      bind(%2) {symbol = N, at_most = B}
+      %3 = slice(%1) {starts = [0], sizes = [N], steps = [1]} : i64[N]
+      %4 = gather(%a0, %3) : f32[N, 3]
+      %5 = exp(%4) : f32[N, 3]
+      %6 = reduce_sum(%a0) {axes = [1], keepdims = false} : f32[B]
+      %7 = transpose(%5) {permutation = [1, 0]} : f32[3, N]
+      return %5, %6, %7
+    }
+    else_body(%a0: f32[B, 3], %a1: bool[]) {
+      %0 = reduce_max(%a0) {axes = [1], keepdims = false} : f32[B]
+      %1 = transpose(%a0) {permutation = [1, 0]} : f32[3, B]
+      return %a0, %0, %1
+    }
+  %3 = transpose(%2) {permutation = [1, 0]} : f32[R, 3]
+  %4 = mul(%0, %3) : f32[R, 3]
+  return %4 as "y", %1 as "z", %0 as "direct"
+}
+"""
+
+
+def test_branches_of_different_sizes() -> None:
+    x = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
+    x[2, 0] = 0
+    feeds = [
+        {"x": x[:n], "c": np.array(c), "d": np.array(True)}
+        for n, c in [(5, True), (5, False), (1, True), (2, False)]
+    ]
+    check(SIZED, feeds)
+    check(SIZED, feeds, opt=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import (
     contraction,
+    control,
     data_dependent,
     functions,
     indexing,
@@ -23,6 +24,6 @@ from graphwright.compiler.ir.ops import (
 
 _FAMILIES = (
     pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
-    recurrent, source, data_dependent, structural,
+    recurrent, source, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -1,4 +1,4 @@
-"""Ops that carry structure: constants, fused regions, conditionals."""
+"""Ops that carry structure: constants and fused regions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphwright.compiler.ir.op import (
     OpDef,
     Reference,
 )
-from graphwright.compiler.ir.types import BOOL, TensorType
+from graphwright.compiler.ir.types import TensorType
 
 
 class Constant(OpDef):
@@ -67,39 +67,4 @@ class Fused(OpDef):
         return context.run(context.bodies[0], arrays)
 
 
-class If(OpDef):
-    """`then_body` when the scalar bool is true, else `else_body`; captures are operands of both."""
-
-    name = "if"
-    kind = Kind.CONTROL
-    operands = ("condition", "captures*")
-    bodies = ("then_body", "else_body")
-    imports = {}
-
-    def infer(
-        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
-    ) -> Sequence[TensorType]:
-        if types[0].dtype is not BOOL or types[0].elements != 1:
-            raise InferenceError(f"if: condition is {types[0]}, want one bool")
-        for body in attributes["bodies"]:
-            if [v.type for v in body.inputs] != list(types[1:]):
-                raise InferenceError("if: each body takes the captures as its inputs")
-        first, second = ([v.type for v in b.outputs] for b in attributes["bodies"])
-        if len(first) != len(second):
-            raise InferenceError(f"if: branches yield {len(first)} and {len(second)} values")
-        for a, b in zip(first, second, strict=True):
-            if a.dtype != b.dtype or a.rank != b.rank:
-                raise InferenceError(f"if: branches yield {a} and {b}")
-            for x, y in zip(a.shape, b.shape, strict=True):
-                inference.require(x, "==", y, "if: both branches yield one shape")
-        return first
-
-    def reference(
-        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
-    ) -> Sequence[np.ndarray]:
-        assert context.run is not None
-        body = context.bodies[0 if arrays[0].reshape(()).item() else 1]
-        return context.run(body, arrays[1:])
-
-
-OPS: tuple[OpDef, ...] = (Constant(), Fused(), If())
+OPS: tuple[OpDef, ...] = (Constant(), Fused())

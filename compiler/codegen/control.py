@@ -62,12 +62,10 @@ def _bind_results(op: Op, body: Graph) -> EmittedBind:
 
 
 def emit_bind(op: Op, emit_body: EmitBody) -> list[Step]:
-    """The size is read where it lies."""
-    most = op.attribute("at_most")
-    checks: tuple[Constraint, ...] = ()
-    if most is not None:
-        reason = f"{', '.join(op.origins) or op.name}: more than there can be"
-        checks = needed([Constraint(op.attribute("symbol"), "<=", most, reason)])
+    """The sizes are read where they lie."""
+    reason = f"{', '.join(op.origins) or op.name}: more than there can be"
+    limits = zip(op.attribute("symbols"), op.attribute("at_most"), strict=False)
+    checks = needed([Constraint(size, "<=", most, reason) for size, most in limits])
     symbols = op.definition.binds(op.attributes)
     return [EmittedBind(symbols, op.operands, checks=checks, ops=(op.id,), origins=op.origins)]
 

@@ -9,6 +9,7 @@ import onnx
 
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.types import BOOL
+from graphwright.frontends.onnx.branches import conditional, misfit_of
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.relations import relations_of
@@ -86,21 +87,18 @@ def _as_op(
         bodies.append(body)
     if failed:
         raise Tainted
-    for index, (a, b) in enumerate(zip(bodies[0].outputs, bodies[1].outputs, strict=False)):
-        if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
-            assumed = _assume_equal(node, condition, branches)
-            if assumed is not None:
-                return assumed
-            fixable = node.importer.is_of_sizes(condition)
-            raise Refusal(
-                f"its branches yield {a.type} and {b.type} for output {index}, and which is taken "
-                f"depends on {'the sizes of inputs' if fixable else 'data'}",
-                "fix the dims with --shape" if fixable else "make the branches agree in rank",
-            )
-    made = node.graph.create(
-        "if", (condition, *captures.values()), {}, bodies=bodies, origins=(node.origin,)
-    )
-    return made.results
+    misfit = misfit_of(bodies)
+    if misfit is not None:
+        assumed = _assume_equal(node, condition, branches)
+        if assumed is not None:
+            return assumed
+        fixable = node.importer.is_of_sizes(condition)
+        raise Refusal(
+            f"its branches yield {misfit}, and which is taken depends on "
+            f"{'the sizes of inputs' if fixable else 'data'}",
+            "fix the dims with --shape" if fixable else "make the branches agree in rank",
+        )
+    return conditional(node, condition, list(captures.values()), bodies)
 
 
 def _assume_equal(
@@ -150,10 +148,6 @@ def _later(reason: str, fix: str) -> object:
 
 
 _LOOPS = _later("loops are not supported", "unroll it when exporting")
-_DATA = _later(
-    "the shape of its result depends on data, which is not supported",
-    "keep it out of the model, or bound and mask the result",
-)
 _SEQUENCES = _later("sequences are not supported", "use tensors: Concat, Split, Gather")
 _OPTIONALS = _later("optional values are not supported", "make the value a plain tensor")
 _STRINGS = _later("strings are not supported", "do it before the model")
@@ -163,7 +157,6 @@ COMPOSE = {
     "ImageDecoder": _later("images are not decoded", "decode them before the model"),
     "Loop": _LOOPS,
     "Scan": _LOOPS,
-    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), _DATA),
     **dict.fromkeys(
         (
             "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty",

@@ -11,20 +11,32 @@ from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, F32, I64
 from graphwright.frontends.onnx.contents import divide_exactly
+from graphwright.frontends.onnx.late_shapes import late_pads, late_slice, late_target, positions
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
 
-def axes_of(node: Node, i: int) -> tuple[int, ...] | None:
-    """Axes from the attribute (older opsets) or from input `i` (newer ones); None when absent."""
+def axes_of(
+    node: Node, i: int, rank: int | None = None, among: Sequence[int] | None = None
+) -> tuple[int, ...] | None:
+    """Axes from the attribute (older opsets) or from input `i` (newer ones); None when absent.
+
+    `rank`: of the tensor that they are of, default that of input 0; `among`: the possible ones.
+    """
     if node.has("axes"):
         return tuple(node.attr("axes"))
-    return node.ints(i, "axes") if node.has_input(i) else None
+    if not node.has_input(i):
+        return None
+    return node.axes_at(i, node.x().type.rank if rank is None else rank, among=among)
 
 
 def reshape(node: Node) -> Value:
     """0 keeps an extent (unless allowzero), -1 is what is left over."""
     x = node.x()
+    if not node.has("shape"):
+        late = late_target(node, x, node.x(1), allow_zero=bool(node.attr("allowzero", 0)))
+        if late is not None:
+            return node.reshape(x, late)
     target = list(node.attr("shape") if node.has("shape") else node.dims(1, "the target shape"))
     if not node.attr("allowzero", 0):
         for i, d in enumerate(target):
@@ -77,7 +89,8 @@ def flatten(node: Node) -> Value:
 
 def squeeze(node: Node) -> Value:
     x = node.x()
-    axes = axes_of(node, 1)
+    ones = [i for i, d in enumerate(x.type.shape) if dims.prove(d, "==", 1) is not False]
+    axes = axes_of(node, 1, among=ones)
     if axes is None:
         if unknown := [d for d in x.type.shape if isinstance(d, Expr)]:
             raise Refusal(
@@ -89,10 +102,12 @@ def squeeze(node: Node) -> Value:
 
 
 def unsqueeze(node: Node) -> Value:
-    axes = axes_of(node, 1)
+    x = node.x()
+    count = node.x(1).type.elements if node.has_input(1) else 0
+    axes = axes_of(node, 1, x.type.rank + count if isinstance(count, int) else None)
     if axes is None:
         raise Refusal("it names no axes")
-    return node.unsqueeze(node.x(), axes)
+    return node.unsqueeze(x, axes)
 
 
 def transpose(node: Node) -> Value:
@@ -159,6 +174,9 @@ def slice_(node: Node) -> Value:
         starts, ends = node.attr("starts"), node.attr("ends")
         axes, steps = node.attr("axes", range(len(starts))), (1,) * len(starts)
     else:
+        late = late_slice(node, x)
+        if late is not None:
+            return late
         starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
         axes = node.ints(3, "axes") if node.has_input(3) else range(len(starts))
         steps = node.ints(4, "steps") if node.has_input(4) else (1,) * len(starts)
@@ -249,9 +267,11 @@ def pad(node: Node) -> Value:
             value = node.scalar(number, x.type.dtype)
         axes = tuple(range(rank))
     else:
-        pads = node.dims(1, "pads")
         value = node.maybe(2)
-        axes = node.axes(node.ints(3, "axes"), rank) if node.has_input(3) else tuple(range(rank))
+        axes = tuple(range(rank))
+        if node.has_input(3):
+            axes = node.axes(node.axes_at(3, rank, ordered=True), rank)
+        x, pads = late_pads(node, x, axes)
     if len(pads) != 2 * len(axes):
         raise Refusal(f"{len(pads)} pads for {len(axes)} axes")
     low: list[Dim] = [0] * rank
@@ -342,8 +362,14 @@ def center_crop_pad(node: Node) -> Value:
             lows: list[Dim] = [low if a == axis else 0 for a in range(rank)]
             highs: list[Dim] = [want - have - low if a == axis else 0 for a in range(rank)]
             x = node.emit("pad", x, low=tuple(lows), high=tuple(highs), mode="constant")
-        else:
-            raise Refusal(f"axis {axis} of {have} is neither surely cropped nor padded to {want}")
+        else:  # which of the two it is, only the call knows
+            kept = dims.minimum(have, want)
+            x = node.slice_axis(x, axis, dims.floordiv(have - kept, 2), kept)
+            more = want - kept
+            low = dims.floordiv(more, 2)
+            lows = [low if a == axis else 0 for a in range(rank)]
+            highs = [more - low if a == axis else 0 for a in range(rank)]
+            x = node.emit("pad", x, low=tuple(lows), high=tuple(highs), mode="constant")
     return x
 
 
@@ -375,7 +401,7 @@ def dropout(node: Node) -> Sequence[Value]:
     mask_type = BOOL if node.opset >= 10 else x.type.dtype
     kept: Value | None = None
     out = x
-    if node.has_input(2) and node.one(2, "training_mode"):
+    if node.has_input(2) and node.number_at(2, "training_mode", (0, 1)):
         wide = x.type.dtype if x.type.dtype.bits >= 32 else F32
         ratio = node.reshape(node.cast(node.x(1), wide), ()) if node.has_input(1) else None
         ratio = node.scalar(0.5, wide) if ratio is None else ratio
@@ -394,17 +420,29 @@ def dropout(node: Node) -> Sequence[Value]:
 
 
 def trilu(node: Node) -> Value:
-    k = int(node.one(1, "k")) if node.has_input(1) else 0
-    return node.emit("trilu", node.x(), upper=bool(node.attr("upper", 1)), k=k)
+    x, upper = node.x(), bool(node.attr("upper", 1))
+    if node.has_input(1) and node.known(node.x(1)) is None:
+        rows, columns = (node.iota(d) for d in x.type.shape[-2:])
+        k = node.reshape(node.cast(node.x(1), I64), ())
+        shifted = node.unsqueeze(node.emit("add", rows, k), (1,))
+        name = "greater_or_equal" if upper else "less_or_equal"
+        kept = node.emit(name, node.unsqueeze(columns, (0,)), shifted)
+        return node.where(kept, x, node.scalar(0, x.type.dtype))
+    k_known = int(node.one(1, "k")) if node.has_input(1) else 0
+    return node.emit("trilu", x, upper=upper, k=k_known)
 
 
 def compress_(node: Node) -> Value:
-    condition = node.constant(1, "the condition").reshape(-1)
-    chosen = node.array(np.flatnonzero(condition).astype(np.int64))
     x = node.x()
-    if node.has("axis"):
-        return node.gather(x, chosen, node.axis(node.attr("axis"), x.type.rank))
-    return node.gather(node.reshape(x, [x.type.elements]), chosen, 0)
+    axis = node.axis(node.attr("axis"), x.type.rank) if node.has("axis") else 0
+    if not node.has("axis"):
+        x = node.reshape(x, [x.type.elements])
+    known = node.known(node.x(1))
+    if known is not None and known.dtype != object:
+        chosen = node.array(np.flatnonzero(known.reshape(-1)).astype(np.int64))
+    else:
+        chosen = positions(node, node.x(1))
+    return node.gather(x, chosen, axis)
 
 
 COMPOSE = {

@@ -92,7 +92,8 @@ def arg_extreme(op: str) -> Callable[[Node], Value]:
 def cumulative(node: Node) -> Value:
     """CumSum and CumProd."""
     x = node.x()
-    axis = node.axis(int(node.one(1, "the axis")), x.type.rank)
+    rank = x.type.rank
+    axis = node.axis(node.number_at(1, "the axis", range(-rank, rank)), rank)
     return node.emit(
         node.type.lower(),
         x,

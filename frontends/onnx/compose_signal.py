@@ -87,7 +87,8 @@ def dft(node: Node) -> Value:
     rank = x.type.rank
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     if node.opset >= 20:
-        axis = int(node.one(2, "the axis")) if node.has_input(2) else -2
+        choices = [a for a in range(-rank, rank) if a % rank != rank - 1]
+        axis = node.number_at(2, "the axis", choices) if node.has_input(2) else -2
     else:
         axis = node.attr("axis", 1)
     axis = node.axis(axis, rank)

@@ -12,6 +12,7 @@ from graphwright.compiler.ir.dims import Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.types import F32, I64, DType
+from graphwright.frontends.onnx.late_shapes import late_range
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -59,11 +60,8 @@ def range_(node: Node) -> Value:
         # start + i * delta in the op's own type, as the specification's loop computes it
         steps = np.arange(count, dtype=dtype.numpy)
         return node.array((steps * dtype.numpy.type(c) + dtype.numpy.type(a)).astype(dtype.numpy))
-    if not dtype.is_integer:
-        raise Refusal(
-            "a range of floats whose bounds are not constants has a length only known at run time",
-            "compute the range in integers",
-        )
+    if not dtype.is_integer or any(not _is_sizes(k) for k in known):
+        return late_range(node, start, limit, delta)
     first, last = node.dims(0, "start")[0], node.dims(1, "limit")[0]
     step = int(node.one(2, "delta"))
     if step == 0:
@@ -74,6 +72,10 @@ def range_(node: Node) -> Value:
         base = node.emit("iota", size=count, dtype=dtype, start=0, step=step)
         return node.emit("add", base, node.size(first, dtype))
     return node.emit("iota", size=count, dtype=dtype, start=first, step=step)
+
+
+def _is_sizes(known: np.ndarray | None) -> bool:
+    return known is not None and all(isinstance(e, int | Expr | np.integer) for e in known.flat)
 
 
 def eye_like(node: Node) -> Value:
@@ -97,7 +99,9 @@ def one_hot(node: Node) -> Value:
 def _depth(node: Node) -> tuple[Any, ...]:
     if node.x(1).type.dtype.is_integer:
         return node.dims(1, "the depth")
-    return (int(node.one(1, "the depth")),)
+    if node.known(node.x(1)) is not None:
+        return (int(node.one(1, "the depth")),)
+    return node.dims_of(node.cast(node.x(1), I64), "the depth")
 
 
 def random_uniform(node: Node) -> Value:

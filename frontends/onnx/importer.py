@@ -7,23 +7,27 @@ body that its schema gives; model-local functions are inlined before any of thos
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import onnx
 from onnx import FunctionProto, NodeProto
 
-from graphwright.compiler.ir.dims import DimError
+from graphwright.compiler.ir.dims import MAX_EXTENT, DimError, Symbol
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import InferenceError, Registry
 from graphwright.errors import CompileError, GraphwrightError, InvalidModelError, Problem
 from graphwright.frontends.onnx import composed, direct, schema
+from graphwright.frontends.onnx.branches import decide
 from graphwright.frontends.onnx.contents import Contents, is_symbolic
+from graphwright.frontends.onnx.late import Undecided
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope
 from graphwright.frontends.onnx.structure import domain_of, label, order_nodes
+from graphwright.frontends.onnx.symbols import identifier
 from graphwright.frontends.onnx.tensors import TensorReader
 
 FunctionKey: TypeAlias = tuple[str, str, str]  # domain, name, overload
@@ -45,6 +49,7 @@ class Importer:
         self.problems: list[Problem] = []
         self.defaults: dict[str, Literal] = {}
         self.direct = registry.imported("onnx")
+        self.symbol_names: set[str] = set()
         self.functions: dict[FunctionKey, FunctionProto] = {}
         self._sizes: dict[Value, Value] = {}
         self._open: list[FunctionKey] = []
@@ -65,7 +70,7 @@ class Importer:
         results: Sequence[Value | None]
         try:
             node = Node(self, scope, proto, origin)
-            results = self.lower(node)
+            results = self.lower_or_decide(node)
             self.check_attributes(node)
             if len(results) < node.outputs:
                 raise Refusal(
@@ -107,6 +112,25 @@ class Importer:
         self.problems.append(
             Problem(origin, f"{domain}:{proto.op_type}" if domain else proto.op_type, reason, fix)
         )
+
+    def lower_or_decide(self, node: Node) -> Sequence[Value | None]:
+        """The values of the node's outputs; where an input decides, of each choice in a branch."""
+        try:
+            return self.lower(node)
+        except Undecided as undecided:
+            node.ignore(*node.attribute_protos)
+            return decide(node, undecided)
+
+    def fresh_symbol(self, name: str, *, low: int = 0, high: int = MAX_EXTENT) -> Symbol:
+        """A symbol under a name that no other one of this model has."""
+        wish = identifier(name)
+        chosen = wish
+        for count in itertools.count(2):
+            if chosen not in self.symbol_names:
+                break
+            chosen = f"{wish}_{count}"
+        self.symbol_names.add(chosen)
+        return Symbol(chosen, low, high)
 
     def lower(self, node: Node) -> Sequence[Value | None]:
         """The values of the node's outputs, made by whoever knows the op."""

@@ -72,6 +72,7 @@ def _import(
     _check_opset(importer, opsets)
     scope = Scope(graph, opsets)
     _add_inputs(importer, scope, model, shapes)
+    importer.symbol_names.update(graph.symbols)
     importer.import_nodes(proto.node, scope, source.name)
     _set_outputs(importer, scope, proto, source.name)
     graph.input_defaults = dict(importer.defaults)

@@ -21,6 +21,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Inference
 from graphwright.compiler.ir.types import BOOL, I64, DType
+from graphwright.frontends.onnx.late import late_sizes, undecided_axes, undecided_number
 from graphwright.frontends.onnx.refusal import Refusal
 from graphwright.frontends.onnx.tensors import element_type
 
@@ -167,14 +168,50 @@ class Node:
         return tuple(int(e) for e in array.reshape(-1))
 
     def dims(self, i: int, what: str) -> tuple[Dim, ...]:
-        """The elements of input `i` as dims.  Raises Refusal when they depend on data."""
+        """The elements of input `i` as dims; those that depend on data are sizes bound in mid-run."""
         return self.dims_of(self.x(i), f"{what} (input {self.proto.input[i]!r})")
 
     def dims_of(self, value: Value, what: str) -> tuple[Dim, ...]:
         array = self.importer.contents.of(value)
         if array is None or any(not isinstance(e, int | Expr | np.integer) for e in array.flat):
-            raise self._depends_on_data(value, what)
+            late = None
+            if not self.importer.default_under(value):
+                late = late_sizes(self, value, array)
+            if late is None:
+                raise self._depends_on_data(value, what)
+            return late
         return tuple(e if isinstance(e, Expr) else int(e) for e in array.reshape(-1))
+
+    def axes_at(
+        self, i: int, rank: int, *, ordered: bool = False, among: Sequence[int] | None = None
+    ) -> tuple[int, ...]:
+        """Input `i` as axes of a tensor of this rank.  Raises Undecided when only the data know them;
+        `ordered` says that their order matters, `among` which may be chosen (default all).
+        """
+        x = self.x(i)
+        known = self.importer.contents.of(x)
+        count = x.type.elements
+        if known is None and x.type.dtype.is_integer and not self.importer.default_under(x):
+            if isinstance(count, Expr):
+                reason = f"{self.type} {self.origin}: how many axes it names must be known"
+                self.require(count, "==", 0, f"{reason}, or there are none")
+                return ()
+            from_axes = range(rank) if among is None else among
+            undecided = undecided_axes(
+                i, count, rank, x.type.dtype.numpy, ordered=ordered, among=from_axes
+            )
+            if undecided is not None:
+                raise undecided
+        return self.ints(i, "axes")
+
+    def number_at(self, i: int, what: str, among: Sequence[int]) -> int:
+        """The only number of input `i`.  Raises Undecided, over `among`, when only the data know it."""
+        x = self.x(i)
+        known = self.importer.contents.of(x)
+        if known is None and x.type.elements == 1 and not self.importer.default_under(x):
+            shape = [int(d) for d in x.type.shape]  # type: ignore[arg-type]
+            raise undecided_number(i, among, shape, x.type.dtype.numpy)
+        return int(self.one(i, what))
 
     def known(self, value: Value) -> np.ndarray | None:
         """The value's contents when small and computable at import (see contents.py)."""

@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 from onnx import AttributeProto
 
+from graphwright.compiler.ir.dims import Symbol, symbols_of
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Effect
+from graphwright.compiler.ir.symbol_scope import binders, bound_by, mentioned
 from graphwright.errors import InvalidModelError
 from graphwright.frontends.onnx.refusal import Tainted
 from graphwright.frontends.onnx.structure import domain_of
@@ -112,7 +114,22 @@ class Scope:
 
 
 def sweep(graph: Graph) -> None:
-    """Erases ops without uses: what is left of shape subgraphs and of constants read at import."""
+    """Erases ops without uses: what is left of shape subgraphs and of constants read at import.
+
+    An op that binds sizes stays while something after it mentions them.
+    """
+    late = binders(graph)
+    used: set[Symbol] = set()
     for op in graph.ops_reversed:
-        if op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results):
+        idle = op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results)
+        if idle and used.isdisjoint(bound_by(op)):
             graph.erase(op)
+        elif late:
+            used.update(mentioned(op))
+    gone = {s for s, op in late.items() if op.is_erased}
+    if gone:
+        graph.constraints = [
+            c for c in graph.constraints if gone.isdisjoint(symbols_of((c.left, c.right)))
+        ]
+        for symbol in gone:
+            del graph.symbols[symbol.name]

@@ -12,7 +12,7 @@ graph @keep(B in 1..64, N in 0..2000) {
   %0 = constant {value = dense(0.0): f32[]} : f32[]
   %1 = greater(%x, %0) : bool[B, 5]
   %2, %3 = non_zero(%1) : i64[5*B], i64[]
-  bind(%3) {symbol = N, at_most = 5*B}
+  bind(%3) {symbols = [N], at_most = [5*B]}
   %4 = slice(%2) {starts = [0], sizes = [N], steps = [1]} : i64[N]
   %5 = reshape(%x) {shape = [5*B]} : f32[5*B]
   %6 = gather(%5, %4) : f32[N]
@@ -47,11 +47,11 @@ def test_ops_after_a_binding() -> None:
 
 def test_binding_an_input_and_an_unused_symbol() -> None:
     text = """
-graph @repeat(N in 0..100, M) {
+graph @repeat(N in 0..100, M, K in 0..100) {
   input %n: i64[]
   input %x: f32[3]
-  bind(%n) {symbol = N}
-  bind(%n) {symbol = M}
+  bind(%n, %n) {symbols = [N, K]}
+  bind(%n) {symbols = [M]}
   %0 = reshape(%x) {shape = [1, 3]} : f32[1, 3]
   %1 = broadcast_to(%0) {shape = [N, 3]} : f32[N, 3]
   return %1 as "y"
@@ -72,7 +72,7 @@ graph @inside(B in 1..64, N in 0..2000) {
   %0 = if(%c, %x) : f32[]
     then_body(%a0: f32[B]) {
       %0, %1 = non_zero(%a0) : i64[B], i64[]
-      bind(%1) {symbol = N, at_most = B}
+      bind(%1) {symbols = [N], at_most = [B]}
       %2 = slice(%0) {starts = [0], sizes = [N], steps = [1]} : i64[N]
       %3 = gather(%a0, %2) : f32[N]
       %4 = softmax(%3) {axis = 0} : f32[N]

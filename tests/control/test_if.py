@@ -100,7 +100,7 @@ graph @sized(B in 1..64, N in 0..64, R in 0..64) {
     then_body(%a0: f32[B, 3], %a1: bool[]) {
       %0 = slice(%a0) {starts = [0, 0], sizes = [B, 1], steps = [1, 1]} : f32[B, 1]
       %1, %2 = non_zero(%0) : i64[B], i64[]
-      bind(%2) {symbol = N, at_most = B}
+      bind(%2) {symbols = [N], at_most = [B]}
       %3 = slice(%1) {starts = [0], sizes = [N], steps = [1]} : i64[N]
       %4 = gather(%a0, %3) : f32[N, 3]
       %5 = exp(%4) : f32[N, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphwright.compiler.ir.dims import Dim, Expr, Symbol
 from graphwright.compiler.ir.op import Inference, InferenceError
 from graphwright.compiler.ir.types import TensorType
 
@@ -75,3 +76,15 @@ def require_shape(
         raise InferenceError(f"{op}: {name} is {type}, want shape [{want}]")
     for axis, (got, want) in enumerate(zip(type.shape, shape, strict=True)):
         inference.require(got, "==", want, f"{op}: axis {axis} of {name}")  # type: ignore[arg-type]
+
+
+def distinct_symbols(op: str, dims: Sequence[Dim]) -> tuple[Symbol, ...]:
+    """The symbols that dims are, each another one."""
+    found: list[Symbol] = []
+    for dim in dims:
+        symbol = dim.symbol if isinstance(dim, Expr) else None
+        if symbol is None or symbol in found:
+            text = ", ".join(map(str, dims))
+            raise InferenceError(f"{op}: it binds {text}, want distinct symbols")
+        found.append(symbol)
+    return tuple(found)

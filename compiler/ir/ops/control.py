@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphwright.compiler.ir.dims import Dim, Expr, Shape, Symbol
+from graphwright.compiler.ir.dims import Expr, Shape, Symbol
 from graphwright.compiler.ir.op import (
     Attribute,
     Attributes,
@@ -19,17 +19,8 @@ from graphwright.compiler.ir.op import (
     OpDef,
     Reference,
 )
+from graphwright.compiler.ir.ops.checks import distinct_symbols
 from graphwright.compiler.ir.types import BOOL, TensorType
-
-
-def _symbols(op: str, dims: Sequence[Dim]) -> tuple[Symbol, ...]:
-    found: list[Symbol] = []
-    for dim in dims:
-        symbol = dim.symbol if isinstance(dim, Expr) else None
-        if symbol is None or symbol in found:
-            raise InferenceError(f"{op}: binds are {', '.join(map(str, dims))}, want distinct symbols")
-        found.append(symbol)
-    return tuple(found)
 
 
 def _bind_extents(
@@ -72,8 +63,10 @@ class If(OpDef):
             raise InferenceError(f"if: branches yield {len(first)} and {len(second)} values")
         shapes: Sequence[Shape] = attributes["shapes"] or [t.shape for t in first]
         if len(shapes) != len(first):
-            raise InferenceError(f"if: {len(shapes)} shapes, the branches yield {len(first)} values")
-        bound = {s.name for s in _symbols("if", attributes["binds"])}
+            raise InferenceError(
+                f"if: {len(shapes)} shapes, the branches yield {len(first)} values"
+            )
+        bound = {s.name for s in distinct_symbols("if", attributes["binds"])}
         for a, b, shape in zip(first, second, shapes, strict=True):
             if a.dtype != b.dtype or a.rank != b.rank or a.rank != len(shape):
                 raise InferenceError(f"if: branches yield {a} and {b}")
@@ -84,7 +77,7 @@ class If(OpDef):
         return [t.with_shape(s) for t, s in zip(first, shapes, strict=True)]
 
     def binds(self, attributes: Attributes) -> tuple[Symbol, ...]:
-        return _symbols("if", attributes["binds"])
+        return distinct_symbols("if", attributes["binds"])
 
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference

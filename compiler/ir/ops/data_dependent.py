@@ -1,8 +1,8 @@
 """Ops whose results have as many elements as the data say.
 
 None has such a result itself: it fills the front of a result of the largest size that is possible
-and tells how much of it.  `bind` turns a number that was calculated into the size of a symbol; a
-slice of that size is then what the source framework calls the result.
+and tells how much of it.  `bind` turns numbers that were calculated into sizes of symbols; a slice of
+that size is then what the source framework calls the result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphwright.compiler.ir.dims import Dim, Expr, Symbol, minimum, product
+from graphwright.compiler.ir.dims import Dim, Symbol, minimum, product
 from graphwright.compiler.ir.op import (
     Attribute,
     Attributes,
@@ -22,47 +22,58 @@ from graphwright.compiler.ir.op import (
     OpDef,
     Reference,
 )
-from graphwright.compiler.ir.ops.checks import check_number, check_rank, require_shape
+from graphwright.compiler.ir.ops.checks import (
+    check_length,
+    check_number,
+    check_rank,
+    distinct_symbols,
+    require_shape,
+)
 from graphwright.compiler.ir.ops.precision import results
 from graphwright.compiler.ir.types import I64, TensorType
 
 
 class Bind(OpDef):
-    """Gives `symbol` the size that is the operand, an i64 scalar; has no result.
+    """Gives each of `symbols` the size that is the operand, an i64 scalar; has no result.
 
-    A size outside the symbol's range, or above `at_most`, is an error of the input.  An op that
-    mentions the symbol comes after this one, in its graph or in a body below.
+    A size outside the symbol's range, or above its entry of `at_most` (one for each symbol, or
+    none), is an error of the input.  An op that mentions one of the symbols comes after this one,
+    in its graph or in a body below.
     """
 
     name = "bind"
     kind = Kind.CONTROL
     effect = Effect.BINDS
-    operands = ("size",)
-    attributes = {"symbol": Attribute("dim"), "at_most": Attribute("dim", None)}
+    operands = ("sizes*",)
+    attributes = {"symbols": Attribute("dims"), "at_most": Attribute("dims", ())}
     results = ()
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
     ) -> Sequence[TensorType]:
-        if types[0].dtype is not I64 or types[0].rank:
-            raise InferenceError(f"bind: the size is {types[0]}, want an i64 scalar")
-        if not self.binds(attributes):
-            raise InferenceError(f"bind: symbol is {attributes['symbol']}, want one symbol")
+        for t in types:
+            if t.dtype is not I64 or t.rank:
+                raise InferenceError(f"bind: a size is {t}, want an i64 scalar")
+        check_length("bind", "symbols", attributes["symbols"], len(types))
+        if attributes["at_most"]:
+            check_length("bind", "at_most", attributes["at_most"], len(types))
+        distinct_symbols("bind", attributes["symbols"])
         return []
 
     def binds(self, attributes: Attributes) -> tuple[Symbol, ...]:
-        dim = attributes["symbol"]
-        symbol = dim.symbol if isinstance(dim, Expr) else None
-        return () if symbol is None else (symbol,)
+        return distinct_symbols("bind", attributes["symbols"])
 
     def reference(
         self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
     ) -> Sequence[np.ndarray]:
-        (symbol,), size = self.binds(attributes), int(arrays[0].item())
-        most = attributes["at_most"]
-        if most is not None and size > context.size(most):
-            raise ValueError(f"the data make {symbol.name} = {size}, more than {most}")
-        context.bind(symbol, size)
+        symbols = self.binds(attributes)
+        for symbol, array in zip(symbols, arrays, strict=True):
+            context.bind(symbol, int(array.item()))
+        for symbol, most in zip(symbols, attributes["at_most"], strict=False):
+            if context.binding[symbol.name] > context.size(most):
+                raise ValueError(
+                    f"the data make {symbol.name} = {context.binding[symbol.name]}, more than {most}"
+                )
         return []
 
 

@@ -14,7 +14,7 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import F64, I64
-from graphwright.frontends.onnx.late import bind, element
+from graphwright.frontends.onnx.late import MOST_SIZES, bind, element
 from graphwright.frontends.onnx.node import Node
 
 Sized = Dim | Value  # a size, or an i64 scalar that is one
@@ -28,7 +28,7 @@ def _known(node: Node, i: int) -> list[Dim | None] | None:
     """The elements of input `i`, None where unknown; None when its length is unknown."""
     value = node.x(i)
     count = value.type.elements
-    if not isinstance(count, int) or value.type.rank > 1:
+    if not isinstance(count, int) or count > MOST_SIZES or value.type.rank > 1:
         return None
     array = node.known(value)
     if array is None:

@@ -251,12 +251,18 @@ def test_a_table_shorter_than_the_sequence_is_refused_at_the_call() -> None:
     assert any("S <= 4" in str(c) for c in graph.constraints)
 
 
-def test_shapes_that_depend_on_data_are_refused_with_the_node() -> None:
+def test_shapes_that_depend_on_data_are_bound_in_mid_run() -> None:
     model = model_of(
         "g (float[4] x, int64[2] t) => (float[a, b] y) { u = Add(t, t) y = Reshape(x, u) }"
     )
-    model.graph.node[1].name = "late"
-    with pytest.raises(
-        UnsupportedError, match=r"late \(Reshape\): the target shape .*'u'.* depends on data"
-    ):
-        import_model(model)
+    graph = imported(model)
+    assert [op.name for op in graph.ops if op.name in ("bind", "reshape")][-2:] == [
+        "bind",
+        "reshape",
+    ]
+    x = np.arange(4, dtype=np.float32)
+    (y,) = evaluate(graph, {"x": x, "t": np.array([1, 1])})
+    np.testing.assert_array_equal(y, x.reshape(2, 2))
+    too_long = model_of("g (float[4] x, int64[K] t) => (float[a, b] y) { y = Reshape(x, t) }")
+    with pytest.raises(UnsupportedError, match=r"the target shape .*'t'.* depends on data"):
+        import_model(too_long)

@@ -77,7 +77,18 @@ def _sum_out(
 def _contract(
     node: Node, a: Value, la: list[str], b: Value, lb: list[str], needed: set[str]
 ) -> tuple[Value, list[str]]:
-    """One matmul: batch labels both have and are needed, summed labels both have and are not."""
+    """One matmul: batch labels both have and are needed, summed labels both have and are not.
+
+    A summed label of extent 1 on one side repeats that side, so that the other one is summed alone.
+    """
+    for x in [x for x in la if x in lb and x not in needed]:
+        i, j = la.index(x), lb.index(x)
+        if a.type.shape[i] == 1:
+            a, la = _sum_out(node, a, la, {*la} - {x})
+        elif b.type.shape[j] == 1:
+            b, lb = _sum_out(node, b, lb, {*lb} - {x})
+        else:
+            node.require(a.type.shape[i], "==", b.type.shape[j], f"Einsum {node.origin}: {x}")
     a, la = _sum_out(node, a, la, needed | set(lb))
     b, lb = _sum_out(node, b, lb, needed | set(la))
     batch = [x for x in la if x in lb and x in needed]

@@ -153,6 +153,8 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (13, f"g ({F}) => (float[a] y) {{ y = Einsum<equation=\"bchw, bcHw -> bhcH\">(x, x) }}"),
         (13, f"g ({F}) => (float[a] y) {{ y = Einsum<equation=\"b...w, b...w -> b...\">(x, x) }}"),
         (13, f"g ({F}) => (float[a] y) {{ y = Einsum<equation=\"bchw\">(x) }}"),
+        (13, f"g ({F}) => (float[a] y) {{ m = ReduceMean<axes=[2]>(x) y = Einsum<equation=\"bchw, bchw -> bc\">(x, m) }}"),
+        (13, f"g ({F}) => (float[a] y) {{ m = ReduceMean<axes=[0, 3]>(x) y = Einsum<equation=\"bchw, bchw -> hc\">(m, x) }}"),
         (13, f"g ({F}) => (float[a] y) {{ k = Flatten<axis=2>(x) t = Transpose(k) m = MatMul(k, t) y = Einsum<equation=\"ii\">(m) }}"),
     ],
     "depth and space": [

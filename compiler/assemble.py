@@ -18,6 +18,8 @@ from graphwright.compiler.codegen.kernel import (
     EmittedCheck,
     EmittedJump,
     EmittedLaunch,
+    EmittedLoop,
+    EmittedNext,
     Packed,
     Step,
     Workspace,
@@ -25,10 +27,11 @@ from graphwright.compiler.codegen.kernel import (
 from graphwright.compiler.codegen.package import WeightData
 from graphwright.compiler.codegen.segments import plan_by_segment
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Expr
+from graphwright.compiler.ir.dims import Dim, Expr, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Kind
+from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
 from graphwright.errors import CompileError
@@ -104,6 +107,17 @@ class Assembly:
                 out.append(Launch("check", checks=checks, ops=step.ops, origins=step.origins))
             elif isinstance(step, EmittedBind):
                 out.append(_bind(step, pointer))
+            elif isinstance(step, EmittedLoop):
+                told = tuple(map(pointer, (step.counter, step.trips, step.condition)))
+                out.append(
+                    Launch("loop", pointers=told, jump=step.skip, ops=step.ops,
+                           origins=step.origins)
+                )  # fmt: skip
+            elif isinstance(step, EmittedNext):
+                out.append(
+                    Launch("next", pointers=(pointer(step.counter),), jump=-step.back - 1,
+                           writes=(0,), ops=step.ops, origins=step.origins)
+                )  # fmt: skip
             else:
                 scratch = 0
                 pointers: list[Pointer] = []
@@ -167,8 +181,13 @@ def _touched(step: Step) -> storage.Step:
         return storage.Step(reads=(*step.counts, *sources), writes=targets)
     if isinstance(step, EmittedJump | EmittedCheck):
         return storage.Step()
+    if isinstance(step, EmittedLoop):
+        return storage.Step(reads=(step.counter, step.trips, step.condition))
+    if isinstance(step, EmittedNext):
+        return storage.Step(reads=(step.counter,), writes=(step.counter,), back=step.back)
     values = {i: a for i, a in enumerate(step.arguments) if isinstance(a, Value)}
     return storage.Step(
+        is_copy=step.is_copy,
         reads=tuple(v for i, v in values.items() if i not in step.writes),
         writes=tuple(values[i] for i in step.writes if i in values),
         workspaces=tuple(a.bytes for a in step.arguments if isinstance(a, Workspace)),
@@ -321,8 +340,15 @@ def _shape(shape: Sequence[Dim]) -> tuple[object, ...]:
 
 
 def constraint_specs(graph: Graph) -> tuple[ConstraintSpec, ...]:
-    """What a call must satisfy beyond the symbols' ranges."""
-    return tuple(map(_constraint_spec, graph.constraints))
+    """What a call must satisfy beyond the symbols' ranges; what needs sizes that are bound in
+    mid-run is checked by the steps.
+    """
+    late = binders(graph)
+    return tuple(
+        _constraint_spec(c)
+        for c in graph.constraints
+        if late.keys().isdisjoint(symbols_of((c.left, c.right)))
+    )
 
 
 def _constraint_spec(c: Constraint) -> ConstraintSpec:

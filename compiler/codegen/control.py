@@ -7,6 +7,7 @@ flow gets there; the whole model's own constraints are checked by the runtime wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from graphwright.compiler.codegen.kernel import (
@@ -17,7 +18,7 @@ from graphwright.compiler.codegen.kernel import (
     Step,
 )
 from graphwright.compiler.ir.dims import Comparison, Dim, Expr, Symbol, prove, symbols_of
-from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Constraint
 from graphwright.compiler.ir.symbol_scope import binders, is_sized_by
 from graphwright.errors import Problem, UnsupportedError
@@ -33,28 +34,31 @@ def emit_if(op: Op, emit_body: EmitBody) -> list[Step]:
     """
     then, otherwise = emit_bodies(op, emit_body)
     if op.definition.binds(op.attributes):
-        then.append(_bind_results(op, op.bodies[0]))
-        otherwise.append(_bind_results(op, op.bodies[1]))
+        then.append(bind_extents(op, op.bodies[0].outputs, op.results))
+        otherwise.append(bind_extents(op, op.bodies[1].outputs, op.results))
     ops = (op.id,)
     jump = [EmittedJump(len(otherwise), ops, op.origins)] if otherwise else []
     branch = EmittedBranch(op.operands[0], len(then) + len(jump), ops, op.origins)
     return [branch, *then, *jump, *otherwise]
 
 
-def _bind_results(op: Op, body: Graph) -> EmittedBind:
+def bind_extents(op: Op, sources: Sequence[Value], targets: Sequence[Value]) -> EmittedBind:
+    """Gives the symbols that an op binds the extents of `sources`, where `targets` have them, and
+    moves those sources to their targets.
+    """
     symbols = op.definition.binds(op.attributes)
     sizes: dict[Symbol, Dim] = {}
-    for result, output in zip(op.results, body.outputs, strict=True):
-        for dim, size in zip(result.type.shape, output.type.shape, strict=True):
+    for source, target in zip(sources, targets, strict=True):
+        for size, dim in zip(source.type.shape, target.type.shape, strict=True):
             if isinstance(dim, Expr) and dim.symbol is not None and dim.symbol in symbols:
                 sizes.setdefault(dim.symbol, size)
     return EmittedBind(
         symbols,
         sizes=tuple(sizes[s] for s in symbols),
         moves=tuple(
-            (output, result)
-            for result, output in zip(op.results, body.outputs, strict=True)
-            if is_sized_by(op, result)
+            (source, target)
+            for source, target in zip(sources, targets, strict=True)
+            if is_sized_by(op, target)
         ),
         ops=(op.id,),
         origins=op.origins,
@@ -70,25 +74,33 @@ def emit_bind(op: Op, emit_body: EmitBody) -> list[Step]:
     return [EmittedBind(symbols, op.operands, checks=checks, ops=(op.id,), origins=op.origins)]
 
 
-class BodyChecks:
-    """The constraints of a body, by the op after which they can be checked (None: at the start)."""
+class Checks:
+    """Constraints of a graph by the op after which they can be checked (None: at the start).
 
-    def __init__(self, body: Graph) -> None:
-        bound = binders(body) if body.constraints else {}
+    Those of a whole model that need no size bound in mid-run are the runtime's.
+    """
+
+    def __init__(self, graph: Graph, *, is_body: bool) -> None:
+        bound = binders(graph) if graph.constraints else {}
         position = {op: i for i, op in enumerate(dict.fromkeys(bound.values()))}
         self._after: dict[Op | None, list[Constraint]] = {}
-        for c in body.constraints:
+        for c in graph.constraints:
             ops = [bound[s] for s in symbols_of((c.left, c.right)) if s in bound]
             last = max(ops, key=lambda op: position[op]) if ops else None
-            self._after.setdefault(last, []).append(c)
+            if last is not None or is_body:
+                self._after.setdefault(last, []).append(c)
 
-    def after(self, op: Op | None) -> list[Step]:
-        """The steps that check what can be checked after an op of the body."""
+    def add(self, steps: list[Step], op: Op | None) -> None:
+        """Appends, behind the steps of an op, what checks the constraints that can be checked now."""
         checks = needed(self._after.get(op, ()))
         if not checks:
-            return []
+            return
+        last = steps[-1] if steps else None
+        if op is not None and op.name == "bind" and isinstance(last, EmittedBind):
+            steps[-1] = replace(last, checks=(*last.checks, *checks))
+            return
         known = (op.id,) if op is not None else ()
-        return [EmittedCheck(checks, known, op.origins if op is not None else ())]
+        steps.append(EmittedCheck(checks, known, op.origins if op is not None else ()))
 
 
 def needed(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:

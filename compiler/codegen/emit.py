@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graphwright.compiler.codegen.control import BodyChecks, EmitBody, emit_bind, emit_if
+from graphwright.compiler.codegen.control import Checks, EmitBody, emit_bind, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
 from graphwright.compiler.codegen.cpp.custom import emit_custom
+from graphwright.compiler.codegen.cpp.loop_steps import emit_loop
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
@@ -22,7 +23,7 @@ Emitter = Callable[[Op], Sequence[Step]]
 TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP, "cuda": TRITON}
 # Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
 CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
-    "cpu": {"if": emit_if, "bind": emit_bind},
+    "cpu": {"if": emit_if, "bind": emit_bind, "loop": emit_loop},
 }
 
 
@@ -62,8 +63,9 @@ def emit_graph(
     def emit_body(body: Graph) -> list[Step]:
         return emit_graph(body, target, skip=skip, is_body=True)
 
-    checks = BodyChecks(graph) if is_body else None
-    steps: list[Step] = [] if checks is None else checks.after(None)
+    checks = Checks(graph, is_body=is_body)
+    steps: list[Step] = []
+    checks.add(steps, None)
     problems: list[Problem] = []
     for op in graph.ops:
         if op.name == "constant" or skip(op):
@@ -75,8 +77,8 @@ def emit_graph(
             if not error.problems:
                 raise
             problems += error.problems
-        if checks is not None and op.kind is Kind.CONTROL:
-            steps += checks.after(op)
+        if op.kind is Kind.CONTROL:
+            checks.add(steps, op)
     if problems:
         raise UnsupportedError(f"{len(problems)} ops have no kernel on {target}", problems)
     return steps

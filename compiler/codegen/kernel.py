@@ -68,7 +68,8 @@ class EmittedLaunch:
     """One call of a kernel.  `writes` are the indices of the arguments that it writes.
 
     `in_place`: (written, read) pairs of argument indices that may share storage, because every
-    element is read before the same element is written, by the same thread.
+    element is read before the same element is written, by the same thread.  `is_copy`: argument 0
+    is written to argument 1, and nothing happens where they share storage.
     """
 
     kernel: EmittedKernel
@@ -80,6 +81,7 @@ class EmittedLaunch:
     in_place: tuple[tuple[int, int], ...] = ()
     grid: tuple[Dim, ...] = ()
     includes: tuple[str, ...] = ()  # headers that the kernel's source needs
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +128,34 @@ class EmittedBind:
     origins: tuple[str, ...] = ()
 
 
-Step: TypeAlias = EmittedLaunch | EmittedBranch | EmittedJump | EmittedCheck | EmittedBind
+@dataclass(frozen=True, slots=True)
+class EmittedLoop:
+    """Skip the next `skip` launches unless `counter` is below `trips` and `condition` is true."""
+
+    counter: Value
+    trips: Value
+    condition: Value
+    skip: int
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedNext:
+    """Add one to `counter` and go back over `back` launches, to the loop step."""
+
+    counter: Value
+    back: int
+    ops: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+Step: TypeAlias = (
+    EmittedLaunch
+    | EmittedBranch
+    | EmittedJump
+    | EmittedCheck
+    | EmittedBind
+    | EmittedLoop
+    | EmittedNext
+)

@@ -39,6 +39,8 @@ def _separate(graph: Graph, moved_outputs: Collection[int] = ()) -> int:
     for op in graph.ops:
         if op.kind is Kind.CONTROL:
             moved = {i for i, result in enumerate(op.results) if is_sized_by(op, result)}
+            if op.name == "loop":  # rows of stacked values are copied
+                moved.update(range(1 + op.attribute("carried"), len(op.results)))
             for body in op.bodies:
                 copies += _separate(body, moved)
     taken: set[Value] = set()

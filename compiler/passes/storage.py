@@ -6,7 +6,9 @@ kernel.  Values that share storage are joined first:
 - a view is its operand at a byte offset (views.py);
 - the operands of a joined concatenation lie in the storage of the first;
 - a declared alias (an in-place update) is its operand;
-- a captured value inside a body of `if` is the operand outside;
+- a captured value inside a body is the operand outside;
+- a carried value of a loop is the loop's result, and what is copied to it at the start and by each
+  iteration is written there at once where the old value is not read any more (loop_storage.py);
 - a body's output is the result of the `if`, so that the branch writes it in place, unless the `if`
   binds its size: then it is moved there;
 - the written value of an in-place pair takes the storage of an operand that dies there.
@@ -21,10 +23,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphwright.compiler.ir.dims import Dim, is_multiple, prove
+from graphwright.compiler.ir.dims import Dim, Symbol, is_multiple, prove, symbols_of
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.op import Kind
-from graphwright.compiler.ir.symbol_scope import is_sized_by
+from graphwright.compiler.ir.symbol_scope import bound_by, is_sized_by
+from graphwright.compiler.passes.loop_storage import (
+    extend_over_loops,
+    is_free_before,
+    joined_inputs,
+)
 from graphwright.compiler.passes.plan_memory import ALIGNMENT, BufferRequest
 from graphwright.compiler.passes.views import is_joined, view_of
 from graphwright.errors import CompileError
@@ -46,13 +53,16 @@ class Step:
     """What one launch touches.  `workspaces`: sizes in bytes of scratch memory that it needs.
 
     `in_place`: (written, read) values that may share storage, because the kernel reads each element
-    before it writes the element that takes its place.
+    before it writes the element that takes its place.  `is_copy`: the one value read is copied to the
+    one written.  `back`: how many steps the replay goes back after this one, the end of a loop.
     """
 
     reads: tuple[Value, ...] = ()
     writes: tuple[Value, ...] = ()
     workspaces: tuple[Dim, ...] = ()
     in_place: tuple[tuple[Value, Value], ...] = ()
+    is_copy: bool = False
+    back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,7 @@ class _Assignment:
         self.first: dict[Value, int] = {}
         self.last: dict[Value, int] = {}
         self.reused: list[tuple[Value, Value]] = []
+        self.late: set[Symbol] = set()
 
     def root(self, value: Value) -> tuple[Value, Dim]:
         offset: Dim = 0
@@ -142,6 +153,8 @@ class _Assignment:
         for i, value in enumerate(self.graph.outputs):
             self._claim(value, Place("output", i), f"output {self.graph.output_names[i]!r}")
         self._measure()
+        extend_over_loops(self.steps, self.first, self.last)
+        self._coalesce_copies()
         self._reuse_in_place()
         return self._result()
 
@@ -149,11 +162,13 @@ class _Assignment:
         for op in graph.ops:
             if op.kind is not Kind.CONTROL:
                 continue
+            self.late.update(bound_by(op))
             for body in op.bodies:
-                # Only `if` exists: the condition comes first, then one operand per capture.
-                for inside, outside in zip(body.inputs, op.operands[1:], strict=True):
+                for inside, outside in joined_inputs(op, body):
                     self.joined[inside] = (outside, 0)
                 self._join_bodies(body)
+                if op.name == "loop":
+                    continue  # what it yields is copied
                 for result, output in zip(op.results, body.outputs, strict=True):
                     if is_sized_by(op, result):
                         continue  # moved there when its size is bound
@@ -198,6 +213,21 @@ class _Assignment:
     def _in_arena(self, owner: Value) -> bool:
         return owner not in self.fixed and owner not in self.weights
 
+    def _coalesce_copies(self) -> None:
+        for at, step in enumerate(self.steps):
+            if not step.is_copy:
+                continue
+            (source,), (target,) = step.reads, step.writes
+            (owner, offset), (home, _) = self.root(source), self.root(target)
+            if owner is home or not self._in_arena(owner) or not is_whole(owner, source, offset):
+                continue
+            fits = self.last[owner] == at and self._segment(owner) == self._segment(home)
+            if fits and is_free_before(
+                self.steps, at, owner, home, self.first, lambda v: self.root(v)[0]
+            ):
+                self.joined[owner] = (home, 0)
+                self.first[home] = min(self.first[home], self.first[owner])
+
     def _reuse_in_place(self) -> None:
         for at, step in enumerate(self.steps):
             taken: set[Value] = set()
@@ -217,6 +247,7 @@ class _Assignment:
                     and not others
                     and source not in {self.root(v)[0] for v in step.writes}
                     and is_multiple(offset, ALIGNMENT)
+                    and self._segment(target) == self._segment(source)
                     and prove(written.type.storage_bytes, "<=", read.type.storage_bytes) is True
                 )
                 if not allowed:
@@ -225,6 +256,10 @@ class _Assignment:
                 self.last[source] = max(self.last[source], self.last[target])
                 taken |= {source, target}
                 self.reused.append((written, read))
+
+    def _segment(self, owner: Value) -> set[Symbol]:
+        """The symbols bound in mid-run on which a size depends: with them its place changes."""
+        return self.late.intersection(symbols_of(owner.type.storage_bytes))
 
     def _result(self) -> Storage:
         buffers: list[BufferRequest] = []

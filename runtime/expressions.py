@@ -73,7 +73,7 @@ def format_expression(expression: Expression) -> str:
     if operator in ("max", "min"):
         return f"{operator}({', '.join(parts)})"
     if operator == "+":
-        return " + ".join(parts)
+        return " + ".join(parts).replace(" + -", " - ")
     inside = [f"({p})" if " " in p else p for p in parts]
     return "*".join(inside) if operator == "*" else f" {operator} ".join(inside)
 

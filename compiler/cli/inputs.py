@@ -160,12 +160,7 @@ def random_array(dtype: np.dtype, shape: tuple[int, ...], seed: int, name: str) 
 
 def read_array(path: Path) -> np.ndarray:
     """An .npy file.  Raises InputError; never unpickles."""
-    try:
-        value = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path} is no .npy file: {error}") from None
+    value = _load(path, ".npy")
     if not isinstance(value, np.ndarray):
         raise InputError(f"{path} holds several arrays; give it with --inputs")
     return value
@@ -173,13 +168,29 @@ def read_array(path: Path) -> np.ndarray:
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an .npz file by name."""
+    arrays = _load(path, ".npz")
+    if isinstance(arrays, np.ndarray):
+        raise InputError(f"{path} holds one array without a name; give it with --input NAME=@{path}")
+    for name, value in arrays.items():
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"{path} holds {name!r}, which is no array")
+    return arrays
+
+
+def _load(path: Path, kind: str) -> Any:
+    """The array of an .npy file, or what an .npz file holds by name."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise InputError(f"{path} is no .npz file: {error}") from None
+        # numpy takes what it does not know for a pickle, and advises to trust it.
+        why = "numpy wrote no such file, or one of Python objects" if "allow_pickle" in str(error) else str(error)
+        raise InputError(f"{path} is no {kind} file: {why}") from None
 
 
 def sizes_from(spec: ShapeSpec, name: str, rank: int) -> tuple[int | None, ...]:

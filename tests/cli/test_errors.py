@@ -82,6 +82,22 @@ def test_wrong_command_lines(
     assert model.read_bytes() == before
 
 
+def test_files_that_are_no_arrays(cli: Invoke, artifact: Path, tmp_path: Path) -> None:
+    one, words, odd = tmp_path / "one.npy", tmp_path / "words.npz", tmp_path / "odd.npz"
+    np.save(one, np.zeros((1, 8), np.float32))
+    words.write_text("these are words")
+    with ZipFile(odd, "w") as archive:
+        archive.writestr("x", "not an array")
+    for arguments, message in [
+        (["--inputs", one], "--input NAME=@"),
+        (["--inputs", words], "is no .npz file"),
+        (["--inputs", odd], "holds 'x', which is no array"),
+        (["--input", f"x=@{words}"], "is no .npy file"),
+    ]:
+        done = cli("run", artifact, *arguments)
+        assert done.code == 2 and message in done.err and "pickle" not in done.err, done.err
+
+
 def test_damaged_artifact(cli: Invoke, artifact: Path, tmp_path: Path) -> None:
     data = bytearray(artifact.read_bytes())
     data[len(data) // 2] ^= 1

@@ -22,7 +22,7 @@ from graphwright.compiler.assemble import (
     tensor_specs,
 )
 from graphwright.compiler.codegen.build import SourceKernel, build_libraries
-from graphwright.compiler.codegen.cache import default_cache_dir
+from graphwright.compiler.codegen.cache import check_cache_dir, default_cache_dir
 from graphwright.compiler.codegen.emit import emit_graph
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.package import Artifact
@@ -139,7 +139,9 @@ def _launched(assembly: Assembly) -> list[EmittedLaunch]:
 
 
 def _cache(options: CompileOptions) -> Path | None:
-    return (options.cache_dir or default_cache_dir()) if options.cache else None
+    if not options.cache:
+        return None
+    return check_cache_dir(options.cache_dir) if options.cache_dir else default_cache_dir()
 
 
 def _build_cpu(

@@ -157,10 +157,18 @@ def _names(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.strip() for t in texts for n in t.split(",") if n.strip()))
 
 
+def _target(value: Any) -> Target:
+    if isinstance(value, Target):
+        return value
+    if isinstance(value, str):
+        return Target.parse(value)
+    raise TypeError(f"want text such as 'cpu', not {type(value).__name__}")
+
+
 def _convert(name: str, value: Any) -> Any:
     try:
-        if name == "target" and isinstance(value, str):
-            return Target.parse(value)
+        if name == "target":
+            return _target(value)
         if name == "shapes":
             return ShapeSpec.make(value)
         if name in ("disable_passes", "print_after"):

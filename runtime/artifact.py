@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphwright.errors import ArtifactError, ResourceError
+from graphwright.errors import ArtifactError, InputError, ResourceError
 from graphwright.files import replace_file
 from graphwright.runtime.archive import MANIFEST, WEIGHTS, Member, read_members
 from graphwright.runtime.manifest import Manifest
@@ -71,6 +71,8 @@ def _map(source: Source) -> tuple[str, mmap.mmap]:
         copy = mmap.mmap(-1, len(content))
         copy[:] = content
         return "artifact", copy
+    if not isinstance(source, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"an artifact is a path or bytes, not {type(source).__name__}")
     path = os.fspath(source)
     try:
         with open(path, "rb") as file:

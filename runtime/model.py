@@ -92,6 +92,8 @@ class CompiledModel:
         self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Runs the model with inputs by name and returns outputs by name."""
+        if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("run takes inputs by name; call the model for inputs by position")
         names = [t.name for t in self.outputs]
         targets: list[Any] | None = None
         if out is not None:
@@ -123,7 +125,9 @@ class CompiledModel:
 
     def _shapes(self, given: Mapping[str, Sequence[int]] | None) -> list[tuple[int, ...]]:
         typical = {s.name: s.opt for s in self.manifest.symbols}
-        given = given or {}
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError("shapes are given by input name: {'x': (1, 3, 224, 224)}, not arrays")
         for name in given:
             if name not in {t.name for t in self.inputs}:
                 raise InputError(f"the model has no input {name!r}")

@@ -17,11 +17,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphwright.errors import InputError
 
-def default_cache_dir() -> Path:
-    """`$XDG_CACHE_HOME/graphwright`, or `~/.cache/graphwright`."""
+
+def default_cache_dir() -> Path | None:
+    """`$XDG_CACHE_HOME/graphwright`, or `~/.cache/graphwright`; None for a user without a home."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "graphwright"
+    try:
+        return (Path(root) if root else Path.home() / ".cache") / "graphwright"
+    except RuntimeError:
+        return None
+
+
+def check_cache_dir(folder: Path) -> Path:
+    """The folder, made when it is missing.  Raises InputError when nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError as error:
+        raise InputError(f"cache_dir {folder}: {error.strerror or error}") from None
+    if not writable:
+        raise InputError(f"cache_dir {folder} cannot be written; name another, or use cache=False")
+    return folder
 
 
 def key_of(parts: Mapping[str, Any]) -> str:

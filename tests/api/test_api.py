@@ -104,6 +104,24 @@ def test_options_are_checked(model: onnx.ModelProto) -> None:
         gw.compile(model, shapes="c:1x4")
 
 
+def test_arguments_of_other_kinds(model: onnx.ModelProto, tmp_path: Path) -> None:
+    for options in ({"target": 5}, {"shapes": 5}, {"threads": "a"}):
+        (name,) = options
+        with pytest.raises(gw.InputError, match=f"option {name}: "):
+            gw.compile(model, **options)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(gw.InputError, match="cache_dir"):
+        gw.compile(model, cache_dir=tmp_path / "file")
+    compiled = gw.compile(model)
+    array = np.zeros((2, 4), np.float32)
+    with pytest.raises(gw.InputError, match="by position"):
+        compiled.run([array])  # type: ignore[arg-type]
+    with pytest.raises(gw.InputError, match="by input name"):
+        compiled.warm_up(array)  # type: ignore[arg-type]
+    with pytest.raises(gw.InputError, match="a path or bytes, not int"):
+        gw.load(5)  # type: ignore[arg-type]
+
+
 def test_threads_are_recorded(model: onnx.ModelProto, tmp_path: Path) -> None:
     gw.compile(model, threads=1).save(tmp_path / "one.gw")
     recorded = gw.load(tmp_path / "one.gw").manifest.metadata

@@ -170,7 +170,9 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     """All arrays of an .npz file by name."""
     arrays = _load(path, ".npz")
     if isinstance(arrays, np.ndarray):
-        raise InputError(f"{path} holds one array without a name; give it with --input NAME=@{path}")
+        raise InputError(
+            f"{path} holds one array without a name; give it with --input NAME=@{path}"
+        )
     for name, value in arrays.items():
         if not isinstance(value, np.ndarray):
             raise InputError(f"{path} holds {name!r}, which is no array")
@@ -189,7 +191,11 @@ def _load(path: Path, kind: str) -> Any:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         # numpy takes what it does not know for a pickle, and advises to trust it.
-        why = "numpy wrote no such file, or one of Python objects" if "allow_pickle" in str(error) else str(error)
+        why = (
+            "numpy wrote no such file, or one of Python objects"
+            if "allow_pickle" in str(error)
+            else str(error)
+        )
         raise InputError(f"{path} is no {kind} file: {why}") from None
 
 

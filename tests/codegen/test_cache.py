@@ -80,5 +80,5 @@ def test_no_home_means_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_that_was_asked_for_must_work(tmp_path: Path) -> None:
     assert check_cache_dir(tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cache_dir .*file"):
+    with pytest.raises(InputError, match=r"cache_dir .*file"):
         check_cache_dir(tmp_path / "file")

@@ -11,8 +11,8 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Lowering, problem
 from graphwright.compiler.codegen.scalar import Number, compute_dtype
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates
-from graphwright.compiler.codegen.triton.matmul import store_product, tile_sizes
-from graphwright.compiler.codegen.triton.printing import triton_type
+from graphwright.compiler.codegen.triton.matmul import store_product
+from graphwright.compiler.codegen.triton.tile import Tile
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
@@ -28,56 +28,33 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     if not all(isinstance(n, int) for n in w.type.shape):
         raise problem(root, f"its weight has the shape {w.type}, want known extents")
     groups: int = root.attribute("groups")
-    domain, p = region.domain, region.printer()
     out = root.result.type.shape
     pixels = dims.product((out[0], *out[2:]))
     columns = dims.floordiv(out[1], groups)
     taps = (w.type.shape[1], *kernel)
     depth = dims.product(taps)
-    block_m, block_n, block_k, warps = tile_sizes(pixels, columns, depth)
-    group = domain.loop("group", groups)
-    m, n = domain.loop("m", pixels), domain.loop("n", columns)
-    k = domain.loop("k", depth)
-    tiles_n = dims.ceildiv(columns, block_n)
-    p.line("tile = tl.program_id(0).to(tl.int64)")
-    p.line("group = tl.program_id(1).to(tl.int64)")
-    p.line(f"m = tile // {p.dim(tiles_n)} * {block_m} + tl.arange(0, {block_m})")
-    p.line(f"n = tile % {p.dim(tiles_n)} * {block_n} + tl.arange(0, {block_n})")
-    p.line(f"in_m, in_n = m < {p.dim(pixels)}, n < {p.dim(columns)}")
-    p.bind(group, "group")
-    p.bind(m, "m[:, None]", "in_m[:, None]")
-    spatial = (0, *range(2, len(out)))
-    pixel = axes_coordinates(m, out, spatial, domain)
-    tap = axes_coordinates(k, taps, range(len(taps)), domain)
-    channel = dims.multiply(group, columns) + n
-    accumulate = "float64" if x.type.dtype.bits == 64 else "float32"
-    p.line(f"sums = tl.zeros([{block_m}, {block_n}], tl.{accumulate})")
-    p.line(f"for start in range(0, {p.dim(depth)}, {block_k}):")
-    saved = p.enter()
-    p.line(f"k = start + tl.arange(0, {block_k})")
-    p.line(f"in_k = k < {p.dim(depth)}")
-    p.bind(k, "k[None, :]", "in_k[None, :]")
+    tile = Tile(region, part="group", parts=groups, rows=pixels, columns=columns, depth=depth)
+    domain = region.domain
+    pixel = axes_coordinates(tile.m, out, (0, *range(2, len(out))), domain)
+    tap = axes_coordinates(tile.k, taps, range(len(taps)), domain)
+    inner = [tap[i + 1] for i in range(len(kernel))]
+    channel = dims.multiply(tile.part, columns) + tile.n
     lowering = Lowering(domain)
-    position, inside = window_position(root, pixel, [tap[i + 1] for i in range(len(kernel))])
-    source = (pixel[0], dims.multiply(group, taps[0]) + tap[0], *position)
+    position, inside = window_position(root, pixel, inner)
+    source = (pixel[0], dims.multiply(tile.part, taps[0]) + tap[0], *position)
     zero = lowering.node(Number(0.0, compute_dtype(x.type.dtype)))
-    left = p.node(lowering.choose(inside, lambda: lowering.at(x, source), lambda: zero))
-    p.forget(k)
-    p.bind(k, "k[:, None]", "in_k[:, None]")
-    p.bind(n, "n[None, :]", "in_n[None, :]")
-    at_w = (channel, tap[0], *(tap[i + 1] for i in range(len(kernel))))
-    right = p.node(Lowering(domain).at(w, at_w))
-    dtype = triton_type(x.type.dtype)
-    p.line(f"sums = tl.dot({left}.to({dtype}), {right}.to({dtype}), sums, input_precision='ieee')")
-    p.leave(saved)
-    p.bind(n, "n[None, :]", "in_n[None, :]")
+    tile.sum_products(
+        x.type.dtype,
+        lambda: lowering.choose(inside, lambda: lowering.at(x, source), lambda: zero),
+        lambda: lowering.at(w, (channel, tap[0], *inner)),
+    )
     at = (pixel[0], channel, *(pixel[a] for a in range(2, len(out))))
     bias = root.operands[2] if len(root.operands) > 2 else None
-    store_product(region, root, p, at, (m, n), bias=bias, bias_at=(channel,))
-    tiles = dims.multiply(dims.ceildiv(pixels, block_m), tiles_n)
+    over = (tile.m, tile.n)
+    store_product(region, root, tile.printer, at, over, bias=bias, bias_at=(channel,))
     summary = f"convolution of {pixels} pixels, {columns} x {depth} in {groups} groups"
     stem = "_".join(o.name for o in region.body.ops)
-    return region.launch(stem, summary, p, (tiles, groups), num_warps=warps)
+    return region.launch(stem, summary, tile.printer, tile.grid, num_warps=tile.warps)
 
 
 def window_position(

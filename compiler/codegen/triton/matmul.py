@@ -14,25 +14,13 @@ from graphwright.compiler.codegen.lower import (
     reshape_coordinates,
 )
 from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
-from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, next_power_of_two
+from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates
 from graphwright.compiler.codegen.triton.printing import Printer, triton_type
+from graphwright.compiler.codegen.triton.tile import Tile
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
-
-
-def tile_sizes(m: Dim, n: Dim, k: Dim) -> tuple[int, int, int, int]:
-    """(block m, block n, block k, warps) for typical sizes: small tiles where few would fill a chip."""
-
-    def typical(d: Dim) -> int:
-        return dims.evaluate(d, {s.name: s.typical for s in dims.symbols_of(d)})
-
-    rows, columns, depth = typical(m), typical(n), typical(k)
-    block_m = min(max(next_power_of_two(rows), 16), 64)
-    block_n = min(max(next_power_of_two(columns), 16), 64)
-    block_k = min(max(next_power_of_two(depth), 16), 64 if block_m <= 32 else 32)
-    return block_m, block_n, block_k, 4
 
 
 def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
@@ -43,49 +31,27 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
         raise problem(root, "a matmul of vectors has no Triton kernel yet", "reshape to matrices")
     if not a.type.dtype.is_float:
         raise problem(root, f"a matmul of {a.type.dtype} has no Triton kernel yet")
-    domain, p = region.domain, region.printer()
     batch_shape = root.result.type.shape[:-2]
-    m_extent, n_extent = root.result.type.shape[-2:]
-    k_extent = a.type.shape[-1]
+    rows, columns = root.result.type.shape[-2:]
+    depth = a.type.shape[-1]
     batches = dims.product(batch_shape)
-    block_m, block_n, block_k, warps = tile_sizes(m_extent, n_extent, k_extent)
-    batch = domain.loop("batch", batches)
-    m, n = domain.loop("m", m_extent), domain.loop("n", n_extent)
-    k = domain.loop("k", k_extent)
-    tiles_n = dims.ceildiv(n_extent, block_n)
-    p.line("tile = tl.program_id(0).to(tl.int64)")
-    p.line("batch = tl.program_id(1).to(tl.int64)")
-    p.line(f"m = tile // {p.dim(tiles_n)} * {block_m} + tl.arange(0, {block_m})")
-    p.line(f"n = tile % {p.dim(tiles_n)} * {block_n} + tl.arange(0, {block_n})")
-    p.line(f"in_m, in_n = m < {p.dim(m_extent)}, n < {p.dim(n_extent)}")
-    p.bind(batch, "batch")
-    p.bind(m, "m[:, None]", "in_m[:, None]")
-    over_batch = axes_coordinates(batch, batch_shape, range(len(batch_shape)), domain)
-    leading = tuple(over_batch[i] for i in range(len(batch_shape)))
-    accumulate = "float64" if a.type.dtype.bits == 64 else "float32"
-    p.line(f"sums = tl.zeros([{block_m}, {block_n}], tl.{accumulate})")
-    p.line(f"for start in range(0, {p.dim(k_extent)}, {block_k}):")
-    saved = p.enter()
-    p.line(f"k = start + tl.arange(0, {block_k})")
-    p.line(f"in_k = k < {p.dim(k_extent)}")
-    dtype = triton_type(a.type.dtype)
-    lowering = Lowering(domain)
-    p.bind(k, "k[None, :]", "in_k[None, :]")
-    at_a = (*lowering.broadcast(leading, batch_shape, a.type.shape[:-2]), m, k)
-    left = p.node(lowering.at(a, at_a))
-    p.forget(k)
-    p.bind(k, "k[:, None]", "in_k[:, None]")
-    p.bind(n, "n[None, :]", "in_n[None, :]")
-    at_b = (*lowering.broadcast(leading, batch_shape, b.type.shape[:-2]), k, n)
-    right = p.node(lowering.at(b, at_b))
-    p.line(f"sums = tl.dot({left}.to({dtype}), {right}.to({dtype}), sums, input_precision='ieee')")
-    p.leave(saved)
-    p.bind(n, "n[None, :]", "in_n[None, :]")
-    store_product(region, root, p, (*leading, m, n), (m, n))
-    tiles = dims.multiply(dims.ceildiv(m_extent, block_m), tiles_n)
-    summary = f"matmul {m_extent} x {n_extent} x {k_extent}, {batches} batches"
+    tile = Tile(region, part="batch", parts=batches, rows=rows, columns=columns, depth=depth)
+    axes = range(len(batch_shape))
+    over_batch = axes_coordinates(tile.part, batch_shape, axes, region.domain)
+    leading = tuple(over_batch[i] for i in axes)
+    lowering = Lowering(region.domain)
+
+    def element(operand: Value, row: Dim, column: Dim) -> Node:
+        outer = lowering.broadcast(leading, batch_shape, operand.type.shape[:-2])
+        return lowering.at(operand, (*outer, row, column))
+
+    tile.sum_products(
+        a.type.dtype, lambda: element(a, tile.m, tile.k), lambda: element(b, tile.k, tile.n)
+    )
+    store_product(region, root, tile.printer, (*leading, tile.m, tile.n), (tile.m, tile.n))
+    summary = f"matmul {rows} x {columns} x {depth}, {batches} batches"
     stem = "_".join(o.name for o in region.body.ops)
-    return region.launch(stem, summary, p, (tiles, batches), num_warps=warps)
+    return region.launch(stem, summary, tile.printer, tile.grid, num_warps=tile.warps)
 
 
 def store_product(

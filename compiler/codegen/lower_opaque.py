@@ -246,6 +246,7 @@ def _reduce(low: Lowering, op: Op, at: Coordinates) -> Node:
             if op.attribute("keepdims"):
                 next(rest)
     total: Node | None = None
+    # Only reductions declare `combine`; the base class, which types are checked by, does not.
     combine: str = getattr(op.definition, "combine")  # noqa: B009
     extents = [range(dims.evaluate(x.type.shape[a], {})) for a in axes]
     count = 0

@@ -18,6 +18,7 @@ from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.printer import print_graph
 
+# Every module imports libdevice, whether its spellings call it or not: hence the noqa in the text.
 HEADER = '''"""{summary}
 
 {body}

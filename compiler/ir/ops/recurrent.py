@@ -190,8 +190,8 @@ class _Recurrent(OpDef):
         extra: Sequence[np.ndarray],
         attributes: Attributes,
     ) -> Step:
-        """One time step; `r` is transposed, `bias` the recurrent one."""
-        raise NotImplementedError
+        """One time step; `r` is transposed, `bias` the recurrent one.  Each cell has its own."""
+        raise NotImplementedError(f"{self.name}: step")
 
 
 def _attributes(*activations: str) -> dict[str, Attribute]:

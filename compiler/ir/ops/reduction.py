@@ -186,7 +186,8 @@ class _AlongAxis(OpDef):
             return results([self.compute(x, attributes) if x.size else x], context)
 
     def compute(self, x: np.ndarray, attributes: Attributes) -> np.ndarray:
-        raise NotImplementedError
+        """The result along the axis; each op has its own."""
+        raise NotImplementedError(f"{self.name}: compute")
 
 
 class Softmax(_AlongAxis):

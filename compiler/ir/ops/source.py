@@ -127,7 +127,8 @@ class _Random(OpDef):
     def draw(
         self, rng: np.random.Generator, attributes: Attributes, shape: tuple[int, ...]
     ) -> np.ndarray:
-        raise NotImplementedError
+        """Samples of this distribution; each random op has its own."""
+        raise NotImplementedError(f"{self.name}: draw")
 
 
 class RandomUniform(_Random):

@@ -297,7 +297,8 @@ def precision_of(graph: Graph) -> dict[str, int]:
         for op in stack.pop().ops:
             stack += op.bodies
             if op.kind not in (Kind.SOURCE, Kind.FUSED, Kind.CONTROL):
-                counts.update({op.results[0].type.dtype.name})
+                name = op.results[0].type.dtype.name
+                counts.update({"tf32" if op.attributes.get("tf32") else name})
     return dict(sorted(counts.items()))
 
 

@@ -125,7 +125,11 @@ def optimise(
 
 def chosen_pipeline(target: Target, options: CompileOptions) -> Pipeline:
     """The passes that the options ask for, disabled ones included."""
-    text = options.passes if options.passes is not None else default_pipeline(target, options.opt)
+    text = options.passes
+    if text is None:
+        text = default_pipeline(
+            target, options.opt, precision=options.precision, keep_fp32=options.keep_fp32
+        )
     return Pipeline.parse(text)
 
 

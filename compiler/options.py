@@ -26,9 +26,10 @@ Allowance = Literal[
 ]
 ALLOWANCES: tuple[str, ...] = get_args(Allowance)
 
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
 # What the interface has room for, and what to do until it exists.
 _LATER = {
-    "keep_fp32": "everything is computed in fp32 now; leave it out",
     "tune": "kernels are chosen by the cost model now; leave it out",
     "tune_budget": "kernels are chosen by the cost model now; leave it out",
     "graph_buckets": "CUDA graphs are not captured yet; leave it out",
@@ -46,7 +47,8 @@ class CompileOptions:
 
     target: "cpu", "cpu:x86-64-v4", "cuda:sm_90" (see `Target.parse`).
     shapes: grammar text, texts, or {input: dims} and {symbol: range} (see `ir/shapes.py`).
-    precision: "fp32".  weights: "embed".
+    precision: "fp32" (true float32), "tf32", "fp16", "bf16": see the pass set-precision.  keep_fp32:
+    patterns of node names, or names of ops, that stay float32.  weights: "embed".
     opt: 0 nothing optional, 1 clean-up only, 2 everything (3 is kept for slow passes).
     passes: the text of a pipeline in place of the one that `opt` chooses.
     disable_passes, print_after: names of passes.  stop_after: the last pass to run; then no
@@ -66,6 +68,7 @@ class CompileOptions:
     target: Target = field(default_factory=lambda: Target.parse("cpu"))
     shapes: ShapeSpec = field(default_factory=ShapeSpec)
     precision: str = "fp32"
+    keep_fp32: tuple[str, ...] = ()
     weights: str = "embed"
     opt: int = 2
     passes: str | None = None
@@ -100,8 +103,7 @@ class CompileOptions:
 
     def checked(self) -> CompileOptions:
         """Itself.  Raises InputError or DowngradeError for what cannot be honoured."""
-        if self.precision != "fp32":
-            _refuse_precision(self.precision)
+        self._check_precision()
         if self.weights != "embed":
             if self.weights not in ("external", "strip", "keep"):
                 raise InputError(f"weights {self.weights!r}: want embed")
@@ -129,6 +131,19 @@ class CompileOptions:
             raise InputError(f"cache_dir {self.cache_dir} has no effect with cache=False")
         return self
 
+    def _check_precision(self) -> None:
+        if self.precision not in PRECISIONS:
+            _refuse_precision(self.precision)
+        if self.precision == "tf32" and self.target.kind != "cuda":
+            raise DowngradeError(
+                f"precision=tf32: {self.target.kind} has no such mode; use precision=fp32"
+            )
+        if self.keep_fp32 and self.precision not in ("fp16", "bf16"):
+            raise InputError(f"keep_fp32 has no effect with precision={self.precision}")
+        for name in self.keep_fp32:
+            if set(name) & set("+,{}"):
+                raise InputError(f"keep_fp32 {name!r}: write ? in place of any of + , {{ }}")
+
     @property
     def registry(self) -> Registry:
         """The ops of this compilation: all of ours and the custom ones."""
@@ -141,15 +156,12 @@ class CompileOptions:
 
 
 def _refuse_precision(precision: str) -> None:
-    known = ("fp32", "tf32", "fp16", "bf16", "auto")
-    if precision not in known:
-        near = difflib.get_close_matches(precision, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(known)}"
-        raise InputError(f"precision {precision!r}: {hint}")
     if precision == "auto":
         raise DowngradeError("precision=auto needs a tolerance and inputs, which do not exist yet; "
                              "use precision=fp32")  # fmt: skip
-    raise DowngradeError(f"precision={precision} cannot be honoured yet; use precision=fp32")
+    near = difflib.get_close_matches(precision, PRECISIONS, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(PRECISIONS)}"
+    raise InputError(f"precision {precision!r}: {hint}")
 
 
 def _names(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -171,7 +183,7 @@ def _convert(name: str, value: Any) -> Any:
             return _target(value)
         if name == "shapes":
             return ShapeSpec.make(value)
-        if name in ("disable_passes", "print_after"):
+        if name in ("disable_passes", "print_after", "keep_fp32"):
             return _names(value)
         if name == "allow":
             return frozenset(_names(value))

@@ -101,7 +101,9 @@ def compile_parameters(function: F) -> F:
     @click.option("--target", metavar="TARGET",
                   help="cpu, cpu:x86-64-v4,native, cuda:sm_90 ... (default: cpu).")  # fmt: skip
     @shape_parameters
-    @click.option("--precision", metavar="P", help="fp32 (default).")
+    @click.option("--precision", metavar="P", help="fp32 (default), tf32, fp16 or bf16.")
+    @click.option("--keep-fp32", multiple=True, metavar="NAME",
+                  help="A node (or pattern, or op) that stays float32. Repeatable.")  # fmt: skip
     @click.option("--opt", type=click.IntRange(0, 3), metavar="0-2",
                   help="0 nothing optional, 1 clean-up only, 2 everything (default).")  # fmt: skip
     @click.option("--passes", metavar="PIPELINE",
@@ -136,7 +138,7 @@ def compile_parameters(function: F) -> F:
     def wrapped(*, shapes: ShapeSpec, no_cache: bool, **flags: Any) -> Any:
         given: dict[str, Any] = {}
         for name in (
-            "target", "precision", "opt", "passes", "disable_passes", "max_rewrites",
+            "target", "precision", "keep_fp32", "opt", "passes", "disable_passes", "max_rewrites",
             "check_passes", "allow", "custom_ops", "threads", "jobs", "cache_dir",
         ):  # fmt: skip
             value = flags.pop(name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphwright.compiler.target import Target
 
 # What code generation needs: no op without kernels, regions, outputs with storage of their own.
 # Regions that turn out equal are one.
 LOWER = "fuse,eliminate-common,separate-outputs"
-REQUIRED = f"decompose,{LOWER}"
 
 CLEAN = "(canonicalize,fold-constants,eliminate-common,eliminate-dead)*"
 SIMPLIFY = (
@@ -16,14 +17,20 @@ SIMPLIFY = (
 )
 
 
-def default_pipeline(target: Target, opt: int) -> str:
+def default_pipeline(
+    target: Target, opt: int, *, precision: str = "fp32", keep_fp32: Sequence[str] = ()
+) -> str:
     """The pipeline of `opt`: 0 only what is needed, 1 clean-up too, 2 and 3 everything.
 
     Batch norms are folded before decompose takes them apart, which in turn uncovers identities.
     """
+    narrow = ""
+    if precision != "fp32":
+        keep = f",keep={'+'.join(keep_fp32)}" if keep_fp32 else ""
+        narrow = f"set-precision{{to={precision}{keep}}},{CLEAN},"
     if opt == 0:
-        return REQUIRED
+        return f"decompose,{narrow}{LOWER}"
     if opt == 1:
-        return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{LOWER}"
+        return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{narrow}{LOWER}"
     layout = "propagate-layout," if target.kind == "cpu" else ""
-    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{layout}{LOWER},order"
+    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{layout}{LOWER},order"

@@ -14,6 +14,7 @@ NAMES: tuple[str, ...] = (
     "decompose",
     "raise-patterns",
     "fold-batch-norm",
+    "set-precision",
     "propagate-layout",
     "fuse",
     "separate-outputs",

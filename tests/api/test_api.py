@@ -97,7 +97,7 @@ def test_options_are_checked(model: onnx.ModelProto) -> None:
     with pytest.raises(gw.InputError, match="did you mean 'target'"):
         gw.compile(model, taget="cpu")
     with pytest.raises(gw.DowngradeError, match="fp32"):
-        gw.compile(model, precision="fp16")
+        gw.compile(model, precision="tf32")
     with pytest.raises(gw.InputError, match="example_inputs are for torch"):
         gw.compile(model, (1, 2))
     with pytest.raises(gw.InputError, match="no input is named 'c'"):

@@ -31,7 +31,7 @@ def test_unknown_words_get_suggestions(cli: Invoke, model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["compile", "MODEL", "--precision", "fp16"], 6, "use precision=fp32"),
+        (["compile", "MODEL", "--precision", "tf32"], 6, "use precision=fp32"),
         (["compile", "MODEL", "--target", "tpu"], 2, "want cpu"),
         (["compile", "MODEL", "--shape", "x:1y8"], 2, "column 4"),
         (["compile", "MODEL", "--shape", "x:1x2x3"], 2, "has rank 2"),

@@ -34,7 +34,9 @@ def test_conversion() -> None:
     [
         ({"taget": "cpu"}, InputError, "did you mean 'target'"),
         ({"target": "gpu"}, InputError, "want cpu"),
-        ({"precision": "fp16"}, DowngradeError, "use precision=fp32"),
+        ({"precision": "tf32"}, DowngradeError, "use precision=fp32"),
+        ({"precision": "fp16", "keep_fp32": "a{b"}, InputError, "in place of"),
+        ({"keep_fp32": "Softmax"}, InputError, "no effect"),
         ({"precision": "auto"}, DowngradeError, "tolerance"),
         ({"precision": "fp23"}, InputError, "fp32"),
         ({"tune": "full"}, DowngradeError, "leave it out"),

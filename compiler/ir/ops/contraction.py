@@ -38,6 +38,10 @@ from graphwright.compiler.ir.ops.windows import (
 from graphwright.compiler.ir.types import TensorType
 
 
+# Whether the kernel may round float32 operands to the 19 bits that matrix units take.
+TF32 = {"tf32": Attribute("bool", False)}
+
+
 def infer_matmul(op: str, a: TensorType, b: TensorType, inference: Inference) -> Shape:
     """The result's shape of a matrix product; element types are the caller's business."""
     for name, t in (("a", a), ("b", b)):
@@ -59,6 +63,7 @@ class Matmul(OpDef):
     name = "matmul"
     kind = Kind.CONTRACTION
     operands = ("a", "b")
+    attributes = TF32
     imports = {"onnx": ("MatMul",), "aten": ("mm.default", "bmm.default", "matmul.default")}
 
     def infer(
@@ -130,7 +135,7 @@ class Conv(OpDef):
     name = "conv"
     kind = Kind.CONTRACTION
     operands = ("x", "w", "bias?")
-    attributes = WINDOW
+    attributes = WINDOW | TF32
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
@@ -164,7 +169,7 @@ class ConvTranspose(OpDef):
     name = "conv_transpose"
     kind = Kind.CONTRACTION
     operands = ("x", "w", "bias?")
-    attributes = WINDOW | {"output_padding": Attribute("ints")}
+    attributes = WINDOW | {"output_padding": Attribute("ints")} | TF32
 
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference

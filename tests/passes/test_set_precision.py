@@ -94,7 +94,7 @@ def test_a_constant_beyond_the_range_names_its_node():
 """
     graph = parse_graph(text, registry=REGISTRY)
     list(graph.ops)[-1].origins = ("head/MatMul",)
-    with pytest.raises(CompileError, match="head/MatMul.*70000"):
+    with pytest.raises(CompileError, match=r"head/MatMul.*70000"):
         narrowed(graph.clone(), "to=fp16")
     assert narrowed(graph, "to=bf16")["matmul"] == ["bf16"]
 

@@ -78,7 +78,9 @@ class Narrowing:
 
     def __init__(self, rw: Rewriter, to: str, keep: tuple[str, ...]) -> None:
         self.rw, self.to, self.keep = rw, to, keep
-        self.narrow: dict[Value, Value] = {}  # float32 value -> the 16-bit value it was widened from
+        self.narrow: dict[
+            Value, Value
+        ] = {}  # float32 value -> the 16-bit value it was widened from
         self.cast: dict[Value, Value] = {}  # what operands had to be narrowed for
         self.matched: set[str] = set()
 

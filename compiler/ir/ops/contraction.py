@@ -37,7 +37,6 @@ from graphwright.compiler.ir.ops.windows import (
 )
 from graphwright.compiler.ir.types import TensorType
 
-
 # Whether the kernel may round float32 operands to the 19 bits that matrix units take.
 TF32 = {"tf32": Attribute("bool", False)}
 

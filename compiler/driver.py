@@ -111,7 +111,12 @@ def optimise(
         if name != "all" and name not in pipeline.names:
             raise InputError(f"print_after: {unknown('pass', name, pipeline.names)}")
     if options.check_passes == "numeric":
-        listeners = [*listeners, NumericCheck()]
+
+        def told(name: str, distance: float) -> None:
+            for listener in listeners:
+                listener.checked(name, distance)
+
+        listeners = [*listeners, NumericCheck(tell=told)]
     return pipeline.run(
         graph,
         target,

@@ -6,7 +6,7 @@ are compared as ||after - before|| / ||before||.  Slow: for tests and for findin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,10 +21,18 @@ LARGEST = 64  # sizes of dynamic dims: moderate ones are as telling and much qui
 
 
 class NumericCheck(Listener):
-    """Raises CompileError naming the pass that changed the results by more than `tolerance`."""
+    """Raises CompileError naming the pass that changed the results by more than `tolerance`.
 
-    def __init__(self, tolerance: float = TOLERANCE, seed: int = 0) -> None:
-        self.tolerance, self.seed = tolerance, seed
+    `tell` is told (pass, distance) after every pass that changed the graph.
+    """
+
+    def __init__(
+        self,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+        tell: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.tolerance, self.seed, self.tell = tolerance, seed, tell
         self._want: Sequence[np.ndarray] | None = None
         self._feed: dict[str, np.ndarray] = {}
 
@@ -37,6 +45,9 @@ class NumericCheck(Listener):
         if not result.changed or self._want is None:
             return
         got = evaluate(graph, self._feed, compute=np.float64)
+        if self.tell is not None:
+            pairs = zip(got, self._want, strict=True)
+            self.tell(name, max((distance(a, b) for a, b in pairs), default=0.0))
         for output, a, b in zip(graph.output_names, got, self._want, strict=True):
             error = distance(a, b)
             if not error <= self.tolerance:

@@ -37,7 +37,6 @@ _LATER = {
     "libraries": "no vendor library is ever called now; leave it out",
     "lock": "nothing is tuned yet, so that there is nothing to lock; leave it out",
     "state": "outputs cannot be aliased to inputs yet; feed the state back by hand",
-    "trace": "traces are not written yet; use print_after",
 }
 
 
@@ -63,6 +62,7 @@ class CompileOptions:
     this compilation alone; see docs/custom-ops.md.
     cache_dir: compiled kernels are kept there; None for the user's cache folder.  cache: False
     neither reads nor writes it.
+    trace: a file that gets every pass and rewrite, for `graphwright viz` (docs/trace.md).
     """
 
     target: Target = field(default_factory=lambda: Target.parse("cpu"))
@@ -83,6 +83,7 @@ class CompileOptions:
     cache_dir: Path | None = None
     cache: bool = True
     custom_ops: tuple[OpDef, ...] = ()
+    trace: Path | None = None
 
     @staticmethod
     def make(**options: Any) -> CompileOptions:
@@ -189,7 +190,7 @@ def _convert(name: str, value: Any) -> Any:
             return frozenset(_names(value))
         if name == "custom_ops":
             return load_custom_ops(value)
-        if name == "cache_dir":
+        if name in ("cache_dir", "trace"):
             return None if value is None else Path(value).expanduser()
         if name in ("opt", "jobs", "threads", "max_rewrites") and value is not None:
             return int(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from graphwright.compiler.ir.graph import Graph
     from graphwright.compiler.passes.base import Listener
     from graphwright.compiler.report import CompileReport
+    from graphwright.compiler.trace import TraceWriter
     from graphwright.runtime import CompiledModel
 
 
@@ -154,8 +156,29 @@ def run_passes(
     from graphwright.compiler.driver import optimise
 
     graph = import_source(source, options)
-    optimise(graph, options.target, options, listeners=listeners)
+    with _traced(graph, options) as tracing:
+        optimise(graph, options.target, options, listeners=[*listeners, *tracing])
     return graph
+
+
+@contextmanager
+def _traced(graph: Graph, options: CompileOptions) -> Generator[list[TraceWriter]]:
+    """The listeners that options.trace asks for: one or none.  Raises OSError as `open` does."""
+    if options.trace is None:
+        yield []
+        return
+    from graphwright.compiler.driver import chosen_pipeline
+    from graphwright.compiler.trace import TraceWriter
+    from graphwright.version import VERSION
+
+    about = {
+        "producer": f"graphwright {VERSION}",
+        "model": graph.name,
+        "target": str(options.target),
+        "pipeline": str(chosen_pipeline(options.target, options)),
+    }
+    with options.trace.open("wb") as file, TraceWriter(file, about) as writer:
+        yield [writer]
 
 
 def build(source: Any, options: CompileOptions, *, listeners: Sequence[Listener] = ()) -> Build:
@@ -171,7 +194,12 @@ def build(source: Any, options: CompileOptions, *, listeners: Sequence[Listener]
     graph = import_source(source, options)
     imported = time.perf_counter()
     timeline = Timeline()
-    artifact = compile_graph(graph, options.target, options, listeners=[*listeners, timeline])
+    with _traced(graph, options) as tracing:
+        artifact = compile_graph(
+            graph, options.target, options, listeners=[*listeners, timeline, *tracing]
+        )
+        for writer in tracing:
+            writer.artifact(artifact.manifest, artifact.files)
     total = time.perf_counter() - imported
     seconds = {
         "import": imported - start,

@@ -29,16 +29,18 @@ from graphwright.errors import InputError
               help="Print the graph after a pass, on stdout. Repeatable.")  # fmt: skip
 @click.option("--stop-after", metavar="PASS",
               help="Print the graph after this pass and stop; no artifact is made.")  # fmt: skip
+@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write every pass and rewrite to FILE, for `graphwright viz`.")  # fmt: skip
 @common
 def command(
     model: Path, output: Path | None, options: CompileOptions, print_after: tuple[str, ...],
-    stop_after: str | None, json_to: str | None, console: Console,
+    stop_after: str | None, trace: Path | None, json_to: str | None, console: Console,
 ) -> None:  # fmt: skip
     """Compile MODEL to one file that the runtime loads without the compiler."""
     from graphwright.compilation import build, run_passes
     from graphwright.compiler.cli.progress import Progress
 
-    options = options.replaced(print_after=print_after, stop_after=stop_after)
+    options = options.replaced(print_after=print_after, stop_after=stop_after, trace=trace)
     if (print_after or stop_after) and json_to == "-":
         raise InputError("--json - and the printed graphs both want stdout; give --json a file")
     if stop_after:

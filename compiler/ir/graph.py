@@ -99,6 +99,14 @@ class Op:
     def is_erased(self) -> bool:
         return self.graph._ops.get(self.id) is not self
 
+    @property
+    def following(self) -> Op | None:
+        """The op after this one in its graph, or None; for an erased op the one after it then."""
+        op = self._next
+        while op is not None and op.is_erased:
+            op = op._next
+        return op
+
     def set_operand(self, index: int, value: Value) -> None:
         """Replaces one operand; the new value must be defined before this op."""
         self._operands[index]._uses.pop(Use(self, index))
@@ -170,6 +178,9 @@ class Graph:
 
     def op_by_id(self, id: int) -> Op:
         return self._ops[id]
+
+    def has_op(self, id: int) -> bool:
+        return id in self._ops
 
     # -- inputs and outputs
 

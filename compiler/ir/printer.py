@@ -58,7 +58,8 @@ def _value_name(name: str) -> str:
     return f"%{name}" if re.fullmatch(r"[A-Za-z_][\w.]*", name) else "%" + json.dumps(name)
 
 
-def _symbol(symbol: Symbol) -> str:
+def print_symbol(symbol: Symbol) -> str:
+    """`name in min..max by multiple @typical`, what is default left out."""
     text = symbol.name
     if (symbol.min, symbol.max) != (0, MAX_EXTENT):
         text += f" in {symbol.min}..{symbol.max}"
@@ -68,7 +69,7 @@ def _symbol(symbol: Symbol) -> str:
 
 
 def _graph_lines(graph: Graph, origins: bool, ids: bool) -> Iterator[str]:
-    symbols = ", ".join(_symbol(s) for s in graph.symbols.values())
+    symbols = ", ".join(print_symbol(s) for s in graph.symbols.values())
     yield f"graph @{graph.name}({symbols}) {{"
     names = {v: _value_name(v.name) for v in graph.inputs}
     for value in graph.inputs:

@@ -9,7 +9,7 @@ command line and for tests.  Printing, tracing and timing are listeners' work, n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -37,6 +37,7 @@ class Rewrite:
     consumed: tuple[int, ...]
     produced: tuple[int, ...]
     reason: str = ""
+    graph: str = ""  # the name of the graph: a body's, when the step was in one
 
     def __str__(self) -> str:
         old, new = (",".join(map(str, ids)) or "-" for ids in (self.consumed, self.produced))
@@ -44,17 +45,30 @@ class Rewrite:
         return f"{self.pass_name}/{self.rule} {old} -> {new} ({self.where}){reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that nearly happened: what rule, at which ops (by id), and what stood against it."""
+
+    pass_name: str
+    rule: str
+    ops: tuple[int, ...]
+    reason: str
+
+
 class Journal:
     """The rewrites of a run, and the fuel that bounds them (None: no bound).
 
     `misses` counts (rule, reason) of rules that nearly applied; `totals` are sums that a pass keeps
-    over all its executions in the run.  `on_rewrite` is told each step.
+    over all its executions in the run.  `on_rewrite` is told each step, `on_refusal` each miss.
     """
 
     def __init__(
-        self, fuel: int | None = None, on_rewrite: Callable[[Rewrite], None] | None = None
+        self,
+        fuel: int | None = None,
+        on_rewrite: Callable[[Rewrite], None] | None = None,
+        on_refusal: Callable[[Refusal], None] | None = None,
     ) -> None:
-        self.fuel, self.on_rewrite = fuel, on_rewrite
+        self.fuel, self.on_rewrite, self.on_refusal = fuel, on_rewrite, on_refusal
         self.rewrites: list[Rewrite] = []
         self.misses: dict[tuple[str, str], int] = {}
         self.totals: dict[str, int] = {}
@@ -70,6 +84,14 @@ class Journal:
         self.rewrites.append(rewrite)
         if self.on_rewrite is not None:
             self.on_rewrite(rewrite)
+
+
+    def refuse(self, pass_name: str, rule: str, reason: str, ops: Iterable[int]) -> None:
+        """Notes why a rule that nearly applied to these ops did not."""
+        key = (f"{pass_name}/{rule}", reason)
+        self.misses[key] = self.misses.get(key, 0) + 1
+        if self.on_refusal is not None:
+            self.on_refusal(Refusal(pass_name, rule, tuple(ops), reason))
 
 
 class Pass(Protocol):
@@ -94,6 +116,12 @@ class Listener:
 
     def rewrite(self, rewrite: Rewrite) -> None:
         """One step was made."""
+
+    def refusal(self, refusal: Refusal) -> None:
+        """One step was considered and not made."""
+
+    def checked(self, name: str, distance: float) -> None:
+        """After the pass `name` the outputs lie this far from before, relative to their norm."""
 
     def stage(self, name: str, done: int, total: int) -> None:
         """A stage outside the passes has come this far: `done` of `total` parts, 0 of 0 unknown."""
@@ -194,7 +222,11 @@ class Pipeline:
             for listener in listeners:
                 listener.rewrite(rewrite)
 
-        journal = Journal(max_rewrites, tell)
+        def refuse(refusal: Refusal) -> None:
+            for listener in listeners:
+                listener.refusal(refusal)
+
+        journal = Journal(max_rewrites, tell, refuse if listeners else None)
 
         def run_pass(p: Pass) -> bool:
             if p.name in disabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,11 +60,9 @@ class Fuse:
             sink_views(rw)
             split_movement(graph)
             clusters = Clusters(graph)
-            misses = rw.journal.misses
 
-            def miss(what: str, reason: str) -> None:
-                key = (f"{self.name}/{what}", reason)
-                misses[key] = misses.get(key, 0) + 1
+            def miss(what: str, reason: str, ops: Iterable[Op]) -> None:
+                rw.journal.refuse(self.name, what, reason, (op.id for op in ops))
 
             growth = Growth(
                 clusters, profit_of(self.profit, target), max_ops=self.max_ops, miss=miss

@@ -7,7 +7,7 @@ Every step is legal by `describe_region`, pays by the `Profit`, and keeps the cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
@@ -31,7 +31,7 @@ class Growth:
     """The state of one fusion: clusters, judgement, and what was refused and why."""
 
     def __init__(
-        self, clusters: Clusters, profit: Profit, *, max_ops: int, miss: Callable[[str, str], None]
+        self, clusters: Clusters, profit: Profit, *, max_ops: int, miss: Callable[[str, str, Iterable[Op]], None]
     ) -> None:
         self.clusters, self.profit, self.max_ops, self.miss = clusters, profit, max_ops, miss
         self._views: dict[Op, bool] = {}
@@ -64,21 +64,31 @@ class Growth:
             return None
         both = self.in_order(base.ops, *(c.ops for c in others))
         if len(both) > self.max_ops:
-            return self._refuse(what, f"more than {self.max_ops} ops")
+            return self._refuse(what, f"more than {self.max_ops} ops", base, others)
         region = describe_region(both)
         if isinstance(region, str):
-            return self._refuse(what, region)
+            return self._refuse(what, region, base, others)
         rest = self.in_order(*(c.ops for c in others))
         reason = self.profit.refuse_merge(base.ops, rest, both, region)
         if reason is not None:
-            return self._refuse(what, reason)
+            return self._refuse(what, reason, base, others)
         merged = self.clusters.merge([base, *others])
         if merged is None:
-            return self._refuse(what, "a path through another region leads back")
+            reason = "a path through another region leads back"
+            return self._refuse(what, reason, base, others)
         return merged
 
-    def _refuse(self, what: str, reason: str) -> None:
-        self.miss(what, reason)
+    def _refuse(self, what: str, reason: str, base: Cluster, others: Sequence[Cluster]) -> None:
+        """Names the op of `base` and that of the others between which the border stays."""
+        inside = set(base.ops)
+        for op in (o for c in others for o in c.ops):
+            near = next((v.op for v in op.operands if v.op in inside), None)
+            if near is None:
+                near = next((u for r in op.results for u in r.users if u in inside), None)
+            if near is not None:
+                self.miss(what, reason, (near, op))
+                return
+        self.miss(what, reason, (base.ops[0], *(c.ops[0] for c in others)))
 
     # -- neighbours
 

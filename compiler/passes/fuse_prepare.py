@@ -92,7 +92,7 @@ def copy_cheap(graph: Graph, growth: Growth, *, least_users: int) -> int:
                     stored.append([ops, *regions[:i], *regions[i + 1 :]])
             reason = growth.profit.refuse_recompute(cluster.ops, regions, stored)
             if reason is not None:
-                growth.miss("copy", reason)
+                growth.miss("copy", reason, cluster.ops)
                 continue
             for user in users:
                 _copy_into(graph, clusters, cluster, user)

@@ -200,6 +200,7 @@ class Rewriter:
                     tuple(o.id for o in about),
                     tuple(o.id for o in produced),
                     self._reason,
+                    self.graph.name,
                 ),
                 free=self.required,
             )
@@ -228,8 +229,7 @@ class Rewriter:
 
     def fail(self, reason: str) -> None:
         """Notes why a rule that nearly applied did not; returns None, so `return rw.fail(...)`."""
-        key = (f"{self.pass_name}/{self._rule}", reason)
-        self.journal.misses[key] = self.journal.misses.get(key, 0) + 1
+        self.journal.refuse(self.pass_name, self._rule, reason, (self.current.id,))
 
     def because(self, reason: str) -> None:
         """Adds a reason to the step's record."""

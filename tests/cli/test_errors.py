@@ -15,7 +15,7 @@ from command_line import Invoke
 def test_unknown_words_get_suggestions(cli: Invoke, model: Path) -> None:
     for arguments, hint in [
         (["compil", model], "did you mean 'compile'?"),
-        (["compile", model, "--taget", "cpu"], "Did you mean '--target'?"),
+        (["compile", model, "--targt", "cpu"], "Did you mean '--target'?"),
         (["compile", model, "--disable-pass", "fuze"], "did you mean 'fuse'?"),
         (["compile", model, "--stop-after", "fuze"], "did you mean 'fuse'?"),
         (["compile", model, "--print-after", "fuze"], "did you mean 'fuse'?"),

@@ -49,6 +49,10 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         (*STANDARD, "jinja2", "triton", "cuda"),
     ),
     "compiler/report.py": ([IR, "graphwright.compiler.passes", MANIFEST, "graphwright.runtime.weights"], STANDARD),
+    "compiler/trace": (
+        ["graphwright.compiler.trace", IR, "graphwright.compiler.passes", ERRORS, MANIFEST],
+        STANDARD,
+    ),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/assemble.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, ERRORS, MANIFEST],

@@ -85,7 +85,6 @@ class Journal:
         if self.on_rewrite is not None:
             self.on_rewrite(rewrite)
 
-
     def refuse(self, pass_name: str, rule: str, reason: str, ops: Iterable[int]) -> None:
         """Notes why a rule that nearly applied to these ops did not."""
         key = (f"{pass_name}/{rule}", reason)

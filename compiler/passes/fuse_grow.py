@@ -31,7 +31,12 @@ class Growth:
     """The state of one fusion: clusters, judgement, and what was refused and why."""
 
     def __init__(
-        self, clusters: Clusters, profit: Profit, *, max_ops: int, miss: Callable[[str, str, Iterable[Op]], None]
+        self,
+        clusters: Clusters,
+        profit: Profit,
+        *,
+        max_ops: int,
+        miss: Callable[[str, str, Iterable[Op]], None],
     ) -> None:
         self.clusters, self.profit, self.max_ops, self.miss = clusters, profit, max_ops, miss
         self._views: dict[Op, bool] = {}

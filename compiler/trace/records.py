@@ -41,9 +41,7 @@ class Recorder:
         if shown:
             record["attributes"] = shown
         if op.results:
-            record["out"] = [
-                [str(r.type), r.name] if r.name else [str(r.type)] for r in op.results
-            ]
+            record["out"] = [[str(r.type), r.name] if r.name else [str(r.type)] for r in op.results]
         if op.origins:
             record["from"] = list(op.origins)
         if op.bodies:

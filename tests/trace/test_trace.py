@@ -124,7 +124,9 @@ def test_a_compilation_leaves_its_trace(tmp_path: Path) -> None:
     checked = [p for p in trace.passes if p.end["changed"]]
     assert checked and all(p.distance is not None and p.distance < 1e-5 for p in checked)
     (artifact,) = trace.of_kind("artifact")
-    launched = {i for v in artifact["manifest"]["variants"] for s in v["launches"] for i in s["ops"]}
+    launched = {
+        i for v in artifact["manifest"]["variants"] for s in v["launches"] for i in s["ops"]
+    }
     assert launched <= set(trace.final().ops)
     assert all("KERNEL" not in text and text for text in artifact["sources"].values())
     assert "second" in json.dumps(trace.initial)

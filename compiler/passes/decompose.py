@@ -10,6 +10,7 @@ from graphwright.compiler.ir.dims import Dim, floordiv, product
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.types import F32
 from graphwright.compiler.passes.base import Journal, PassResult
+from graphwright.compiler.passes.decompose_attention import Composed
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule
 from graphwright.compiler.target import Target
 
@@ -133,6 +134,24 @@ def matmul_of_vector(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace_by("reshape", rw.value("matmul", a, b), shape=op.result.type.shape)
 
 
+@rule("attention")
+def attention(op: Op, rw: Rewriter) -> bool | None:
+    """Two matrix products with a mask and a softmax between them."""
+
+    def build(operands: list[Value]) -> Value:
+        parts = Composed(rw.value, rw.scalar, operands, op.attributes)
+        return parts.values(parts.weights(parts.masked(parts.scores())))
+
+    dtype = op.result.type.dtype
+    if dtype.bits >= 32:
+        return rw.replace(build(list(op.operands)))
+    # A mask and lengths keep their types.
+    wide = [
+        rw.value("cast", v, dtype=F32) if v.type.dtype == dtype else v for v in op.operands
+    ]
+    return rw.replace(rw.value("cast", build(wide), dtype=dtype))
+
+
 @rule("resize")
 def resize_by_repeating(op: Op, rw: Rewriter) -> bool | None:
     """A nearest resize that repeats each element a whole number of times along each axis => reshape,
@@ -173,7 +192,8 @@ def _whole_factor(op: Op, axis: int) -> int | None:
 
 
 RULES: tuple[Rule, ...] = (
-    batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector, resize_by_repeating,
+    attention, batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector,
+    resize_by_repeating,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import (
+    attention,
     contraction,
     control,
     data_dependent,
@@ -24,6 +25,6 @@ from graphwright.compiler.ir.ops import (
 
 _FAMILIES = (
     pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
-    recurrent, source, data_dependent, control, structural,
+    recurrent, attention, source, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -5,6 +5,7 @@ A function returns None for a sample whose form torch does not have.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -299,7 +300,24 @@ def _celu(t: list[Tensor], a: Attributes) -> Tensor:
     return F.celu(t[0], a["alpha"])
 
 
+def _attention(t: list[Tensor], a: Attributes) -> Tensor | None:
+    q, k, v, *more = t
+    if a["softcap"] or a["fill"] != -math.inf or a["window"] != (-1, -1) or a["empty"] == "nan":
+        return None
+    if a["align"] == "end" or len(more) > 1:
+        return None
+    steps, length = q.shape[2], k.shape[2]
+    mask = torch.ones(steps, length, dtype=torch.bool)
+    mask = mask.tril(a["offset"]) if a["causal"] else mask
+    if more:
+        given = more[0]
+        mask = given & mask if given.dtype == torch.bool else given.masked_fill(~mask, -math.inf)
+    mask = mask.broadcast_to(q.shape[0], q.shape[1], steps, length)
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=a["scale"], enable_gqa=True)
+
+
 RUN: dict[str, Run] = {
+    "attention": _attention,
     **{n: _by_name(n) for n in [*BY_NAME, *RENAMED]},
     "div": _div,
     "mod": _mod,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from samples import (
+    attention,
     contraction,
     data_dependent,
     integer,
@@ -27,6 +28,7 @@ FAMILIES = (
     contraction,
     integer,
     recurrent,
+    attention,
     sampling,
     data_dependent,
 )

@@ -146,9 +146,7 @@ def attention(op: Op, rw: Rewriter) -> bool | None:
     if dtype.bits >= 32:
         return rw.replace(build(list(op.operands)))
     # A mask and lengths keep their types.
-    wide = [
-        rw.value("cast", v, dtype=F32) if v.type.dtype == dtype else v for v in op.operands
-    ]
+    wide = [rw.value("cast", v, dtype=F32) if v.type.dtype == dtype else v for v in op.operands]
     return rw.replace(rw.value("cast", build(wide), dtype=dtype))
 
 

@@ -7,18 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from graphwright.compiler.ir.graph import Graph, Value
+from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL
+from graphwright.frontends.onnx.bodies import (
+    Body,
+    captures_of,
+    complete,
+    fill,
+    inner_scope,
+    operands_of,
+)
 from graphwright.frontends.onnx.branches import conditional, misfit_of
+from graphwright.frontends.onnx.containers import Entry, described
 from graphwright.frontends.onnx.node import Node
-from graphwright.frontends.onnx.refusal import Refusal, Tainted
+from graphwright.frontends.onnx.refusal import Refusal
 from graphwright.frontends.onnx.relations import relations_of
-from graphwright.frontends.onnx.scope import ABSENT, TAINTED, Scope, Weight, sweep
-from graphwright.frontends.onnx.structure import check_graph_names, free_names
-from graphwright.frontends.onnx.symbols import identifier
+from graphwright.frontends.onnx.scope import Scope, sweep
+from graphwright.frontends.onnx.structure import check_graph_names
 
 
-def if_(node: Node) -> Sequence[Value]:
+def if_(node: Node) -> Sequence[Entry]:
     condition = node.cast(node.x(), BOOL)
     branches: tuple[onnx.GraphProto, onnx.GraphProto] = (
         node.attr("then_branch"),
@@ -33,61 +41,35 @@ def if_(node: Node) -> Sequence[Value]:
     return _as_op(node, condition, branches)
 
 
-def _inline(node: Node, branch: onnx.GraphProto, name: str) -> Sequence[Value]:
+def _inline(node: Node, branch: onnx.GraphProto, name: str) -> Sequence[Entry]:
     """The branch's nodes in the graph around it."""
-    scope = Scope(
-        node.graph,
-        node.scope.opsets,
-        parent=node.scope,
-        attributes=node.scope.attributes,
-        prefix=f"{node.origin}/{name}/",
-    )
-    return _fill(node, scope, branch, name)
+    scope = inner_scope(node, node.graph, f"{node.origin}/{name}/")
+    return complete(_fill(node, scope, branch, name))
 
 
-def _fill(node: Node, scope: Scope, branch: onnx.GraphProto, name: str) -> list[Value]:
-    """Imports a branch into its scope; its outputs in order.  Raises Tainted when one was refused."""
+def _fill(node: Node, scope: Scope, branch: onnx.GraphProto, name: str) -> list[Entry | None]:
     if branch.input:
         raise Refusal(f"its {name} has inputs, branches have none")
-    for tensor in branch.initializer:
-        literal = node.importer.tensors.literal(tensor, f"the initializer {tensor.name!r}")
-        scope.names[tensor.name] = Weight(literal, scope.prefix + tensor.name)
-    if branch.sparse_initializer:
-        raise Refusal(f"its {name} has sparse initializers, which are not supported")
-    node.importer.import_nodes(branch.node, scope, f"{name} of {node.origin}")
-    return [scope.value(output.name) for output in branch.output]
+    return fill(node, scope, branch, name)
 
 
 def _as_op(
     node: Node, condition: Value, branches: tuple[onnx.GraphProto, onnx.GraphProto]
-) -> Sequence[Value]:
-    captures = _captures(node, branches)
-    bodies: list[Graph] = []
-    failed = False
+) -> Sequence[Entry]:
+    captures = captures_of(node, branches)
+    bodies: list[Body] = []
+    outcomes: list[list[Entry | None]] = []
     for name, branch in zip(("then_branch", "else_branch"), branches, strict=True):
-        body = Graph(identifier(f"{node.origin}.{name}"), registry=node.graph.registry)
-        scope = Scope(
-            body,
-            node.scope.opsets,
-            parent=node.scope,
-            attributes=node.scope.attributes,
-            prefix=f"{node.origin}/{name}/",
-        )
-        for capture, value in captures.items():
-            inner = body.add_input(capture, value.type)
-            node.importer.contents.assume(inner, node.known(value))
-            scope.names[capture] = inner
-        try:
-            outputs = _fill(node, scope, branch, name)
-        except Tainted:
-            failed = True  # the other branch's problems are wanted too
-            continue
-        body.set_outputs(outputs, [o.name for o in branch.output])
-        sweep(body)
+        body = Body(node, name)
+        body.add_captures(captures)
+        outcomes.append(_fill(body.node, body.scope, branch, name))
         bodies.append(body)
-    if failed:
-        raise Tainted
-    misfit = misfit_of(bodies)
+    entries = [complete(o) for o in outcomes]  # after the problems of both are known
+    for body, branch, outputs in zip(bodies, branches, entries, strict=True):
+        body.graph.set_outputs([_tensor(o) for o in outputs], [o.name for o in branch.output])
+        sweep(body.graph)
+    graphs = [body.graph for body in bodies]
+    misfit = misfit_of(graphs)
     if misfit is not None:
         assumed = _assume_equal(node, condition, branches)
         if assumed is not None:
@@ -98,12 +80,18 @@ def _as_op(
             f"{'the sizes of inputs' if fixable else 'data'}",
             "fix the dims with --shape" if fixable else "make the branches agree in rank",
         )
-    return conditional(node, condition, list(captures.values()), bodies)
+    return conditional(node, condition, operands_of(captures), graphs)
+
+
+def _tensor(entry: Entry) -> Value:
+    if not isinstance(entry, Value):
+        raise Refusal(f"its branch yields {described(entry)}, which is not supported")
+    return entry
 
 
 def _assume_equal(
     node: Node, condition: Value, branches: tuple[onnx.GraphProto, onnx.GraphProto]
-) -> Sequence[Value] | None:
+) -> Sequence[Entry] | None:
     """Of branches that differ in rank the one for which sizes are equal, when sizes decide.
 
     Exporters write a squeeze of an axis that may have another extent than 1 this way.  Every call
@@ -121,24 +109,6 @@ def _assume_equal(
     return None
 
 
-def _captures(node: Node, branches: Sequence[onnx.GraphProto]) -> dict[str, Value]:
-    """The outer values that the branches read; constants are made anew inside."""
-    found: dict[str, Value] = {}
-    for branch in branches:
-        for name in free_names(branch):
-            if name not in node.scope:
-                raise Refusal(f"its branch reads {name!r}, which nothing makes")
-            entry = node.scope.find(name)
-            if isinstance(entry, Weight) or entry is ABSENT or name in found:
-                continue
-            if entry is TAINTED:
-                raise Tainted
-            value = node.scope.value(name)
-            if value.op is None or value.op.name != "constant":
-                found[name] = value
-    return found
-
-
 def _later(reason: str, fix: str) -> object:
     def refuse(node: Node) -> Sequence[Value]:
         node.ignore(*node.attribute_protos)
@@ -147,7 +117,6 @@ def _later(reason: str, fix: str) -> object:
     return refuse
 
 
-_LOOPS = _later("loops are not supported", "unroll it when exporting")
 _SEQUENCES = _later("sequences are not supported", "use tensors: Concat, Split, Gather")
 _OPTIONALS = _later("optional values are not supported", "make the value a plain tensor")
 _STRINGS = _later("strings are not supported", "do it before the model")
@@ -155,8 +124,6 @@ _STRINGS = _later("strings are not supported", "do it before the model")
 COMPOSE = {
     "If": if_,
     "ImageDecoder": _later("images are not decoded", "decode them before the model"),
-    "Loop": _LOOPS,
-    "Scan": _LOOPS,
     **dict.fromkeys(
         (
             "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty",

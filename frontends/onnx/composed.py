@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphwright.compiler.ir.graph import Value
 from graphwright.frontends.onnx import (
     compose_attention,
     compose_cache,
@@ -15,6 +14,7 @@ from graphwright.frontends.onnx import (
     compose_data,
     compose_einsum,
     compose_image,
+    compose_loop,
     compose_microsoft,
     compose_movement,
     compose_nn,
@@ -27,9 +27,10 @@ from graphwright.frontends.onnx import (
     compose_signal,
     compose_source,
 )
+from graphwright.frontends.onnx.containers import Entry
 from graphwright.frontends.onnx.node import Node
 
-Compose = Callable[[Node], "Value | Sequence[Value | None]"]
+Compose = Callable[[Node], "Entry | Sequence[Entry | None]"]
 
 COMPOSE: dict[str, Compose] = {
     **compose_attention.COMPOSE,
@@ -38,6 +39,7 @@ COMPOSE: dict[str, Compose] = {
     **compose_data.COMPOSE,
     **compose_einsum.COMPOSE,
     **compose_image.COMPOSE,
+    **compose_loop.COMPOSE,
     **compose_microsoft.COMPOSE,
     **compose_movement.COMPOSE,
     **compose_nn.COMPOSE,

@@ -21,6 +21,7 @@ from graphwright.compiler.ir.op import InferenceError, Registry
 from graphwright.errors import CompileError, GraphwrightError, InvalidModelError, Problem
 from graphwright.frontends.onnx import composed, direct, schema
 from graphwright.frontends.onnx.branches import decide
+from graphwright.frontends.onnx.containers import Entry
 from graphwright.frontends.onnx.contents import Contents, is_symbolic
 from graphwright.frontends.onnx.late import Undecided
 from graphwright.frontends.onnx.node import Node
@@ -67,7 +68,7 @@ class Importer:
 
     def import_node(self, proto: NodeProto, scope: Scope, origin: str) -> None:
         """Makes the node's ops and names its outputs; what goes wrong becomes a problem."""
-        results: Sequence[Value | None]
+        results: Sequence[Entry | None]
         try:
             node = Node(self, scope, proto, origin)
             results = self.lower_or_decide(node)
@@ -99,7 +100,9 @@ class Importer:
                 self.report(proto, origin, f"its output {i} ({name!r}) is not supported")
             scope.names[name] = TAINTED if result is None else self.named(result, scope, name)
 
-    def named(self, value: Value, scope: Scope, name: str) -> Value:
+    def named(self, value: Entry, scope: Scope, name: str) -> Entry:
+        if not isinstance(value, Value):
+            return value
         # Inside functions and branches one name can stand for many tensors.
         if not value.name:
             value.name = name
@@ -113,7 +116,7 @@ class Importer:
             Problem(origin, f"{domain}:{proto.op_type}" if domain else proto.op_type, reason, fix)
         )
 
-    def lower_or_decide(self, node: Node) -> Sequence[Value | None]:
+    def lower_or_decide(self, node: Node) -> Sequence[Entry | None]:
         """The values of the node's outputs; where an input decides, of each choice in a branch."""
         try:
             return self.lower(node)
@@ -132,7 +135,7 @@ class Importer:
         self.symbol_names.add(chosen)
         return Symbol(chosen, low, high)
 
-    def lower(self, node: Node) -> Sequence[Value | None]:
+    def lower(self, node: Node) -> Sequence[Entry | None]:
         """The values of the node's outputs, made by whoever knows the op."""
         proto = node.proto
         domain = domain_of(proto.domain)
@@ -155,7 +158,7 @@ class Importer:
                 raise Tainted
         if compose is not None:
             made = compose(node)
-            return (made,) if isinstance(made, Value) else made
+            return made if isinstance(made, Sequence) else (made,)
         if declared is not None:
             return direct.import_direct(node, declared)
         body = schema.function_body(node)
@@ -169,7 +172,7 @@ class Importer:
             if not schema.is_default(node, attribute):
                 raise Refusal(f"its attribute {attribute.name} is not supported for {node.type}")
 
-    def inline(self, node: Node, function: FunctionProto) -> Sequence[Value | None]:
+    def inline(self, node: Node, function: FunctionProto) -> Sequence[Entry | None]:
         """The function's results for the node's inputs and attributes."""
         key = (domain_of(function.domain), function.name, function.overload)
         if key in self._open:
@@ -192,12 +195,12 @@ class Importer:
             self.import_nodes(function.node, scope, f"function {function.name}")
         finally:
             self._open.pop()
-        out: list[Value | None] = []
+        out: list[Entry | None] = []
         for i, name in enumerate(function.output):
             if not node.wants(i):
                 out.append(None)
                 continue
-            out.append(scope.value(name))
+            out.append(scope.entry(name))
         return out
 
     # -- known contents
@@ -212,6 +215,10 @@ class Importer:
     def is_of_sizes(self, value: Value) -> bool:
         """Whether a value is computed from sizes and constants alone."""
         return not _inputs_under(value)
+
+    def is_same(self, a: Value, b: Value) -> bool:
+        """Whether two values are one, perhaps as `as_sizes` gives it."""
+        return a is b or self._sizes.get(a) is b
 
     def as_sizes(self, value: Value) -> Value:
         """A small integer tensor of symbolic sizes as one `from_dims`, not as the ops that led there."""

@@ -21,6 +21,7 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint, Inference
 from graphwright.compiler.ir.types import BOOL, I64, DType
+from graphwright.frontends.onnx.containers import Entry
 from graphwright.frontends.onnx.late import late_sizes, undecided_axes, undecided_number
 from graphwright.frontends.onnx.refusal import Refusal
 from graphwright.frontends.onnx.tensors import element_type
@@ -130,6 +131,13 @@ class Node:
         if not self.has_input(i):
             raise Refusal(f"its input {i} is missing, which {self.type} needs")
         return self.importer.as_sizes(self.scope.value(self.proto.input[i]))
+
+    def entry(self, i: int = 0) -> Entry:
+        """Input `i`, which must be there: a tensor, a sequence or an optional value."""
+        if not self.has_input(i):
+            raise Refusal(f"its input {i} is missing, which {self.type} needs")
+        found = self.scope.entry(self.proto.input[i])
+        return self.importer.as_sizes(found) if isinstance(found, Value) else found
 
     def ranked(self, i: int, rank: int, *, or_more: bool = False) -> Value:
         """Input `i`, which must have this rank (at least)."""

@@ -14,7 +14,8 @@ from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Effect
 from graphwright.compiler.ir.symbol_scope import binders, bound_by, mentioned
 from graphwright.errors import InvalidModelError
-from graphwright.frontends.onnx.refusal import Tainted
+from graphwright.frontends.onnx.containers import Entry, described, flatten, rebuilt
+from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.structure import domain_of
 
 
@@ -47,7 +48,7 @@ class _Marker:
 TAINTED = _Marker()  # a result of a node that was refused
 ABSENT = _Marker()  # a function's parameter that the call leaves out
 
-Entry: TypeAlias = Value | Weight | _Marker
+Named: TypeAlias = Entry | Weight | _Marker
 
 
 class Scope:
@@ -68,12 +69,12 @@ class Scope:
     ) -> None:
         self.graph, self.opsets, self.parent, self.prefix = graph, opsets, parent, prefix
         self.attributes: Mapping[str, AttributeProto] = attributes or {}
-        self.names: dict[str, Entry] = {}
+        self.names: dict[str, Named] = {}
 
     def opset(self, domain: str) -> int:
         return self.opsets.get(domain_of(domain), 0)
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> Named:
         """What a name stands for.  Structure checks have made sure that it exists."""
         scope: Scope | None = self
         while scope is not None:
@@ -95,22 +96,36 @@ class Scope:
         return self.find(name) is ABSENT
 
     def value(self, name: str) -> Value:
-        """The value of a name in this scope's graph.  Raises Tainted after a refused node."""
+        """The tensor of a name in this scope's graph.  Raises Tainted after a refused node, Refusal
+        for a sequence or an optional value.
+        """
+        found = self.entry(name)
+        if not isinstance(found, Value):
+            raise Refusal(f"{name!r} is {described(found)}, want a tensor")
+        return found
+
+    def entry(self, name: str) -> Entry:
+        """What a name stands for, in this scope's graph.  Raises Tainted after a refused node."""
         found = self.find(name)
         if isinstance(found, Weight):
             return found.value_in(self.graph)
-        if not isinstance(found, Value):
+        if isinstance(found, _Marker):
             raise Tainted
-        if found.graph is not self.graph:
-            # Only constants reach here; every other outer value is a capture.
-            op = found.op
-            assert op is not None and op.name == "constant", f"{name} is not captured"
-            twin = self.graph.create(
-                "constant", (), op.attributes, origins=op.origins, names=(found.name,)
-            )
-            self.names[name] = twin.result
-            return twin.result
+        parts = flatten(found)
+        if any(v.graph is not self.graph for v in parts):
+            self.names[name] = found = rebuilt(found, [self._here(v, name) for v in parts])
         return found
+
+    def _here(self, value: Value, name: str) -> Value:
+        if value.graph is self.graph:
+            return value
+        # Only constants reach here; every other outer value is a capture.
+        op = value.op
+        assert op is not None and op.name == "constant", f"{name} is not captured"
+        twin = self.graph.create(
+            "constant", (), op.attributes, origins=op.origins, names=(value.name,)
+        )
+        return twin.result
 
 
 def sweep(graph: Graph) -> None:

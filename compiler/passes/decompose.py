@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from graphwright.compiler.ir.attention_parts import AttentionParts
 from graphwright.compiler.ir.dims import Dim, floordiv, product
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.types import F32
 from graphwright.compiler.passes.base import Journal, PassResult
-from graphwright.compiler.passes.decompose_attention import Composed
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule
 from graphwright.compiler.target import Target
 
@@ -139,8 +139,7 @@ def attention(op: Op, rw: Rewriter) -> bool | None:
     """Two matrix products with a mask and a softmax between them."""
 
     def build(operands: list[Value]) -> Value:
-        parts = Composed(rw.value, rw.scalar, operands, op.attributes)
-        return parts.values(parts.weights(parts.masked(parts.scores())))
+        return AttentionParts(rw.value, rw.scalar, operands, op.attributes).result()
 
     dtype = op.result.type.dtype
     if dtype.bits >= 32:

@@ -1,5 +1,5 @@
 """Attention of com.microsoft (Attention, MultiHeadAttention without caches) and its rotary embedding,
-as products, a mask and a softmax."""
+as one attention op."""
 
 from __future__ import annotations
 
@@ -75,23 +75,17 @@ def _attend(
 ) -> Value:  # fmt: skip
     """softmax(scale * q k' + bias + mask) v of [B, N, S, D] operands, as [B, S, N * D]."""
     batch, heads, steps, size = q.type.shape
-    length = k.type.shape[2]
     if not isinstance(size, int):
         raise Refusal(f"its head has {size} elements, want a known size")
     dtype = q.type.dtype
-    scores = node.emit("matmul", q, node.transpose(k, (0, 1, 3, 2)))
-    scores = node.emit("mul", scores, node.scalar(scale or 1 / math.sqrt(size), dtype))
-    if bias is not None:
-        scores = node.emit("add", scores, bias)
-    zero, low = node.scalar(0, dtype), node.scalar(masked, dtype)
     if padding is not None:
-        scores = node.emit("add", scores, node.where(_visible(node, padding, length), zero, low))
-    if causal:
-        row = node.unsqueeze(node.iota(steps), (1,))
-        seen = node.emit("less_or_equal", node.unsqueeze(node.iota(length), (0,)), row)
-        lowest = node.scalar(-math.inf, dtype)
-        scores = node.where(seen, scores, lowest)
-    out = node.emit("matmul", node.emit("softmax", scores, axis=3), v)
+        zero, low = node.scalar(0, dtype), node.scalar(masked, dtype)
+        seen = node.where(_visible(node, padding, k.type.shape[2]), zero, low)
+        bias = seen if bias is None else node.emit("add", bias, seen)
+    out = node.emit(
+        "attention", q, k, v, *([bias] if bias is not None else []),
+        scale=float(scale or 1 / math.sqrt(size)), causal=causal,
+    )  # fmt: skip
     return node.reshape(node.transpose(out, (0, 2, 1, 3)), (batch, steps, heads * v.type.shape[3]))
 
 

@@ -24,6 +24,7 @@ from graphwright.frontends.onnx import (
     compose_recurrent,
     compose_reduce,
     compose_resize,
+    compose_scaled_attention,
     compose_signal,
     compose_source,
 )
@@ -49,6 +50,7 @@ COMPOSE: dict[str, Compose] = {
     **compose_recurrent.COMPOSE,
     **compose_reduce.COMPOSE,
     **compose_resize.COMPOSE,
+    **compose_scaled_attention.COMPOSE,
     **compose_signal.COMPOSE,
     **compose_source.COMPOSE,
 }

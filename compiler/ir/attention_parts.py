@@ -1,4 +1,7 @@
-"""decompose: attention as matrix products, a mask and a softmax."""
+"""Attention as matrix products, a mask and a softmax, for whoever needs it written out.
+
+`decompose` does where there is no kernel; frontends do where a result between the parts is wanted.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from graphwright.compiler.ir.types import BOOL, I64
 Emit = Callable[..., Value]  # (op, *operands, **attributes): makes an op
 
 
-class Composed:
+class AttentionParts:
     """The parts of an attention op, each made by `emit`; `scalar(number, dtype)` makes a constant.
 
-    Scores are [B, H, S, T].  Operands are of 32 bits or more (the caller widens 16-bit floats).
+    Scores are [B, H, S, T].  Operands are of 32 bits or more (the caller widens 16-bit floats);
+    `attributes` are complete.
     """
 
     def __init__(
@@ -45,14 +49,17 @@ class Composed:
         return self.emit("reshape", out, shape=shape)
 
     def scores(self) -> Value:
-        """scale * q k', capped."""
+        """scale * q k'."""
         dtype = self.q.type.dtype
         turned = self.emit("transpose", self.k, permutation=(0, 1, 3, 2))
         scores = self._product(self.q, turned)
-        scores = self.emit("mul", scores, self.scalar(self.attributes["scale"], dtype))
+        return self.emit("mul", scores, self.scalar(self.attributes["scale"], dtype))
+
+    def capped(self, scores: Value) -> Value:
+        """The scores within softcap."""
         if cap := self.attributes["softcap"]:
-            part = self.emit("div", scores, self.scalar(cap, dtype))
-            scores = self.emit("mul", self.emit("tanh", part), self.scalar(cap, dtype))
+            limit = self.scalar(cap, scores.type.dtype)
+            scores = self.emit("mul", self.emit("tanh", self.emit("div", scores, limit)), limit)
         return scores
 
     def masked(self, scores: Value) -> Value:
@@ -124,3 +131,7 @@ class Composed:
             zero = self.scalar(0.0, v.type.dtype)
             v = self.emit("where", self.emit("less", keys, ends), v, zero)
         return self._product(weights, v)
+
+    def result(self) -> Value:
+        """What the op gives."""
+        return self.values(self.weights(self.masked(self.capped(self.scores()))))

@@ -316,7 +316,7 @@ def loop(node: Node) -> Sequence[Entry | None]:
             go_on = inside.reshape(inside.cast(go_on, BOOL), ())
         else:
             return Outcome(None, held, [None])  # refused
-        return Outcome(go_on, held, [_row(rows[j], j) for j in wanted])
+        return Outcome(go_on, held, [as_row(rows[j], j) for j in wanted])
 
     initial = [node.entry(2 + k) for k in range(count)]
     source = Source("body", captures_of(node, [body]), build)
@@ -326,7 +326,7 @@ def loop(node: Node) -> Sequence[Entry | None]:
     return [*carried, *(stacked.get(j) for j in range(len(body.output) - 1 - count))]
 
 
-def _row(entry: Entry | None, j: int) -> Value | None:
+def as_row(entry: Entry | None, j: int) -> Value | None:
     if entry is not None and not isinstance(entry, Value):
         raise Refusal(f"its scan output {j} is {described(entry)}, want a tensor")
     return entry

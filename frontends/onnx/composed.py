@@ -25,6 +25,7 @@ from graphwright.frontends.onnx import (
     compose_reduce,
     compose_resize,
     compose_scaled_attention,
+    compose_scan,
     compose_signal,
     compose_source,
 )
@@ -51,6 +52,7 @@ COMPOSE: dict[str, Compose] = {
     **compose_reduce.COMPOSE,
     **compose_resize.COMPOSE,
     **compose_scaled_attention.COMPOSE,
+    **compose_scan.COMPOSE,
     **compose_signal.COMPOSE,
     **compose_source.COMPOSE,
 }

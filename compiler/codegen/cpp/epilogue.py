@@ -137,7 +137,13 @@ def build_epilogue(
     part = Part(domain, _loop_order(domain, stores), tuple(stores))
     _mark_in_place(builder, part, operands, results, busy)
     code = _operator(
-        part, operands, results, Names(builder.scalars), constants, builder.size, sum_dtype
+        part,
+        operands,
+        results,
+        Names((*builder.scalars, "row0", "col0")),
+        constants,
+        builder.size,
+        sum_dtype,
     )
     # The functor's fields: the pointers and scalars that its code mentions.
     mentioned = set(re.findall(r"\b[A-Za-z_]\w*", "\n".join(code)))

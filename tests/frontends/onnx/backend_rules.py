@@ -11,7 +11,7 @@ _LOOPS = "loops come later"
 _SEQUENCES = "sequences and optionals come later"
 
 OPS = {
-    **dict.fromkeys(("Scan", "SequenceMap"), _LOOPS),
+    **dict.fromkeys(("SequenceMap",), _LOOPS),
     **dict.fromkeys(
         (
             "DeformConv", "LinearAttention",

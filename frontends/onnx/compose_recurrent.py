@@ -75,15 +75,16 @@ def _attributes(node: Node) -> dict[str, Any]:
     if direction not in ("forward", "reverse", "bidirectional"):
         raise Refusal(f"its direction is {direction!r}")
     count = 2 if direction == "bidirectional" else 1
-    activations = node.attr("activations", _DEFAULT_ACTIVATIONS[node.type] * count)
+    kind = "LSTM" if node.type.endswith("LSTM") else node.type
+    activations = node.attr("activations", _DEFAULT_ACTIVATIONS[kind] * count)
     out: dict[str, Any] = {
         "direction": direction,
         "activations": _activations(node, activations),
         "clip": node.attr("clip", 0.0) or None,
     }
-    if node.type == "LSTM":
+    if kind == "LSTM":
         out["input_forget"] = bool(node.attr("input_forget", 0))
-    if node.type == "GRU":
+    if kind == "GRU":
         out["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
     return out
 
@@ -104,4 +105,42 @@ def _activations(node: Node, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-COMPOSE = {"GRU": recurrent, "LSTM": recurrent, "RNN": recurrent}
+def dynamic_quantize_lstm(node: Node) -> Sequence[Value]:
+    """DynamicQuantizeLSTM of com.microsoft: integer weights [D, I, 4H] and [D, H, 4H] with scales and
+    zero points [D] or [D, 4H]; x and the hidden state are quantized on the way.
+    """
+    x, w, r = (node.ranked(i, 3) for i in range(3))
+    steps, batch = x.type.shape[:2]
+    directions, hidden = w.type.shape[0], r.type.shape[1]
+    size = node.attr("hidden_size", hidden)
+    node.require(hidden, "==", size, f"{node.type} {node.origin}: hidden_size")
+    parameters: list[Value] = []
+    for scale, of in ((8, w), (10, r)):
+        zero = node.maybe(scale + 1)
+        if zero is None:
+            zero = node.full(0, of.type.dtype, (directions,))
+        parameters += [node.x(scale), zero]
+    bias = node.maybe(3)
+    if bias is None:
+        bias = node.full(0.0, x.type.dtype, (directions, 8 * hidden))
+    states: list[Value] = []
+    for i in (5, 6):
+        state = node.maybe(i)
+        if state is None:
+            state = node.full(0.0, x.type.dtype, (directions, batch, hidden))
+        states.append(state)
+    lengths, peepholes = node.maybe(4), node.maybe(7)
+    if lengths is None and peepholes is not None:
+        lengths = node.broadcast_to(node.size(steps, I32), (batch,))
+    more = [v for v in (lengths, peepholes) if v is not None]
+    return node.emit_all(
+        "lstm_integer", x, w, r, *parameters, bias, *states, *more, **_attributes(node)
+    )
+
+
+COMPOSE = {
+    "com.microsoft:DynamicQuantizeLSTM": dynamic_quantize_lstm,
+    "GRU": recurrent,
+    "LSTM": recurrent,
+    "RNN": recurrent,
+}

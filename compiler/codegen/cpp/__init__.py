@@ -15,6 +15,7 @@ from graphwright.compiler.codegen.cpp.data_dependent import (
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.recurrent import emit_recurrent
+from graphwright.compiler.codegen.cpp.recurrent_integer import emit_lstm_integer
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
 from graphwright.compiler.codegen.cpp.resize import emit_resize
 from graphwright.compiler.codegen.cpp.sampling import (
@@ -48,6 +49,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "batch_norm": emit_pointwise,
     "resize": emit_resize,
     "lstm": emit_recurrent,
+    "lstm_integer": emit_lstm_integer,
     "gru": emit_recurrent,
     "rnn": emit_recurrent,
     "non_zero": emit_non_zero,

@@ -78,6 +78,13 @@ def _integer_gemm(
     return integer_packing.pack_integer_b(packed, used, left=_LEFT[left], shape=shape)
 
 
+def _lstm_integer(array: Array, shape: PanelShape, zeros: Array) -> Array:
+    """[directions, k, gates * hidden] for gw/lstm_integer.h, zero points [directions, gates * hidden]."""
+    return np.concatenate([
+        _integer_gemm(a, shape, z, left=_LEFT.index("u8")) for a, z in zip(array, zeros, strict=True)
+    ])  # fmt: skip
+
+
 def _integer_conv(
     array: Array,
     shape: PanelShape,
@@ -108,6 +115,7 @@ PACKINGS: Mapping[str, Callable[..., Array]] = {
     "integer_gemm": _integer_gemm,
     "integer_conv": _integer_conv,
     "integer_depthwise": _integer_depthwise,
+    "lstm_integer": _lstm_integer,
     "recurrent": _recurrent,
     "gru_recurrent": _gru_recurrent,
     "lstm_bias": _lstm_bias,

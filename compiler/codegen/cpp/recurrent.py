@@ -22,7 +22,7 @@ from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.ops.recurrent import directions_of, parse_activation
 from graphwright.compiler.ir.types import F32, I64
 
-GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+GATES = {"lstm": 4, "gru": 3, "rnn": 1, "lstm_integer": 4}
 DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh")}
 SPELLED = {
     "tanh": "gw::tanh(x)",
@@ -40,9 +40,12 @@ SPELLED = {
 
 
 class Layer:
-    """A recurrent op with its operands by name and the kernel that is being built."""
+    """A recurrent op with its operands by name and the kernel that is being built.
 
-    def __init__(self, op: Op) -> None:
+    Operands are float32 but for those that `integers` names.
+    """
+
+    def __init__(self, op: Op, *, integers: Sequence[str] = ("lengths",)) -> None:
         self.op = op
         self.body, values = as_region(op)
         self.root = next(iter(self.body.ops))
@@ -51,13 +54,13 @@ class Layer:
         names = [n.rstrip("?*") for n in op.definition.operands]
         self.inputs = dict(zip(names, self.root.operands, strict=False))
         for name, value in self.inputs.items():
-            if name != "lengths" and value.type.dtype is not F32:
+            if name not in integers and value.type.dtype is not F32:
                 check_float(self.root)
                 kind = value.type.dtype.long_name
                 raise problem(op, f"its {name} is {kind}, its kernel is for float32", "cast it")
         self.backwards = directions_of(op.attribute("direction"))
         self.steps, self.batch, self.width = self.inputs["x"].type.shape
-        self.hidden = self.inputs["r"].type.shape[2]
+        self.hidden = self.inputs["initial_h"].type.shape[2]
         self.gates = GATES[op.name]
 
     @property

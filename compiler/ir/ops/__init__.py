@@ -16,6 +16,7 @@ from graphwright.compiler.ir.ops import (
     pointwise,
     pool,
     recurrent,
+    recurrent_integer,
     reduction,
     resize,
     sampling,
@@ -25,6 +26,6 @@ from graphwright.compiler.ir.ops import (
 
 _FAMILIES = (
     pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
-    recurrent, attention, source, data_dependent, control, structural,
+    recurrent, recurrent_integer, attention, source, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -76,7 +76,7 @@ def parse_activation(text: str) -> tuple[str, tuple[float, ...]]:
     return name, values + defaults[len(values) :]
 
 
-def _activations(
+def limited_activations(
     texts: Sequence[str], clip: float | None, count: int
 ) -> list[Callable[..., np.ndarray]]:
     """The functions; of `count` a direction, a third one (of the cell state) is not clipped."""
@@ -98,7 +98,7 @@ def directions_of(direction: str) -> tuple[bool, ...]:
 Step = Callable[[np.ndarray, tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 
-def _run(
+def run_steps(
     x: np.ndarray, states: tuple[np.ndarray, ...], step: Step, lengths: np.ndarray, backwards: bool
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """One direction: `step(projected x at a time, states) -> states`, states[0] being the output."""
@@ -168,7 +168,9 @@ class _Recurrent(OpDef):
         time, batch = x.shape[:2]
         lengths = arrays[after] if len(arrays) > after else np.full(batch, time)
         extra = [accumulate(a, context) for a in arrays[after + 1 :]]
-        functions = _activations(attributes["activations"], attributes["clip"], self.functions)
+        functions = limited_activations(
+            attributes["activations"], attributes["clip"], self.functions
+        )
         runs: list[tuple[np.ndarray, tuple[np.ndarray, ...]]] = []
         for d, backwards in enumerate(directions_of(attributes["direction"])):
             first = d * self.functions % len(functions)
@@ -177,7 +179,7 @@ class _Recurrent(OpDef):
             step = self.step(r[d].T, again, own, [e[d] for e in extra], attributes)
             projected = np.matmul(x, w[d].T) + into
             start = tuple(s[d] for s in states)
-            runs.append(_run(projected, start, step, lengths.astype(np.int64), backwards))
+            runs.append(run_steps(projected, start, step, lengths.astype(np.int64), backwards))
         y = np.stack([run[0] for run in runs], axis=1)
         last = [np.stack([run[1][i] for run in runs]) for i in range(self.states)]
         return results([y, *last], context)
@@ -281,18 +283,30 @@ class Lstm(_Recurrent):
         extra: Sequence[np.ndarray],
         attributes: Attributes,
     ) -> Step:
+        return self.cell(lambda h: h @ r + bias, functions, extra, attributes)
+
+    @staticmethod
+    def cell(
+        product: Callable[[np.ndarray], np.ndarray],
+        functions: Sequence[Callable[..., np.ndarray]],
+        extra: Sequence[np.ndarray],
+        attributes: Attributes,
+    ) -> Step:
+        """One time step; `product` gives the hidden state's part of the gates' sums."""
         gate, inner, outer = functions
-        n = r.shape[0]
-        peepholes = np.split(extra[0], 3) if extra else [np.zeros(n, r.dtype)] * 3
+        peepholes = np.split(extra[0], 3) if extra else None
         coupled = attributes["input_forget"]
 
         def step(x: np.ndarray, states: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
             h, c = states
-            i, o, f, new = np.split(x + h @ r + bias, 4, axis=1)
-            i = gate(i + peepholes[0] * c)
-            f = 1.0 - i if coupled else gate(f + peepholes[2] * c)
+            i, o, f, new = np.split(x + product(h), 4, axis=1)
+            if peepholes is not None:
+                i, f = i + peepholes[0] * c, f + peepholes[2] * c
+            i = gate(i)
+            f = 1.0 - i if coupled else gate(f)
             c = f * c + i * inner(new)
-            return gate(o + peepholes[1] * c) * outer(c), c
+            o = o if peepholes is None else o + peepholes[1] * c
+            return gate(o) * outer(c), c
 
         return step
 

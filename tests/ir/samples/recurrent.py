@@ -32,6 +32,34 @@ def layer(op: str, name: str, *, extra: tuple[np.ndarray, ...] = (), **attribute
     return Sample(op, typed, attributes, name, static=(1, 2, 3))
 
 
+def integer_layer(
+    name: str,
+    *,
+    signed: bool = True,
+    each: bool = False,
+    extra: tuple[np.ndarray, ...] = (),
+    **attributes: Any,
+) -> Sample:
+    """`layer` with weights of 8 bits; `each`: a scale for each gate unit."""
+    count = 2 if attributes.get("direction") == "bidirectional" else 1
+    hidden = 4
+    kind, low = (np.int8, -128) if signed else (np.uint8, 0)
+    shape = (count, 4 * hidden) if each else (count,)
+
+    def weights(rows: int, key: str) -> list[np.ndarray]:
+        octets = np.clip(normal(count, rows, 4 * hidden, key=key) * 60 + 128, 0, 255).round() + low
+        scale = np.float32(0.01) + np.abs(normal(*shape, key=key)) * np.float32(0.01)
+        return [octets.astype(kind), scale, np.full(shape, 3 if signed else 131).astype(kind)]
+
+    (w, *w_given), (r, *r_given) = weights(5, "w"), weights(hidden, "r")
+    arrays = (
+        normal(6, 3, 5, key="x"), w, r, *w_given, *r_given,
+        normal(count, 8 * hidden, key="b") * 0.5,
+        *(normal(count, 3, hidden, key=f"s{i}") * 0.5 for i in range(2)), *extra,
+    )  # fmt: skip
+    return Sample("lstm_integer", arrays, attributes, name, static=tuple(range(1, 8)))
+
+
 def samples() -> Iterator[Sample]:
     for op in GATES:
         for direction in ("forward", "reverse", "bidirectional"):
@@ -54,3 +82,9 @@ def samples() -> Iterator[Sample]:
         yield layer("rnn", name, activations=(activation,))
     mixed = ("tanh", "relu")
     yield layer("rnn", "mixed", direction=both, activations=mixed)
+    yield integer_layer("forward")
+    yield integer_layer("both", direction=both, each=True)
+    yield integer_layer("unsigned", direction="reverse", signed=False, extra=(LENGTHS,))
+    yield integer_layer("peepholes", extra=(LENGTHS, peepholes), input_forget=True, clip=0.4)
+    mixed = ("sigmoid", "relu", "tanh", "hard_sigmoid", "tanh", "softsign")
+    yield integer_layer("activations", direction=both, activations=mixed)

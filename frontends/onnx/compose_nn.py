@@ -105,12 +105,11 @@ def conv_transpose(node: Node) -> Value:
     )
 
 
-def _pool_window(node: Node) -> tuple[Value, Window, dict[str, Any]]:
-    x = node.x()
+def _pool_window(node: Node, x: Value) -> tuple[Window, dict[str, Any]]:
     if not node.has("kernel_shape"):
         raise Refusal("its attribute kernel_shape is missing")
     window = read_window(node, x.type.shape[2:], node.attr("kernel_shape"))
-    return x, window, {"ceil_mode": bool(node.attr("ceil_mode", 0))}
+    return window, {"ceil_mode": bool(node.attr("ceil_mode", 0))}
 
 
 def _pool(node: Node, op: str, x: Value, window: Window, **more: Any) -> Value:
@@ -135,21 +134,32 @@ def lowest(node: Node, x: Value) -> Value:
 
 
 def max_pool(node: Node) -> Sequence[Value]:
-    x, window, more = _pool_window(node)
+    return max_pool_of(node, node.x())
+
+
+def max_pool_of(node: Node, given: Value) -> Sequence[Value]:
+    """The largest element of each of the node's windows over `given`, and where it is if wanted."""
+    x = given
+    window, more = _pool_window(node, x)
     if not window.has_static_pads:
         x, window = pad_explicitly(node, x, window, lowest(node, x))
     column_major = bool(node.attr("storage_order", 0))
     value = _pool(node, "max_pool", x, window, **more)
     if not node.wants(1):
         return (value,)
-    if x is not node.x():
+    if x is not given:
         raise Refusal("indices with automatic pads that depend on a symbolic dim are not supported")
     indices = _pool(node, "arg_max_pool", x, window, column_major=column_major, **more)
     return (value, indices)
 
 
 def average_pool(node: Node) -> Value:
-    x, window, more = _pool_window(node)
+    return average_pool_of(node, node.x())
+
+
+def average_pool_of(node: Node, x: Value) -> Value:
+    """The mean of each of the node's windows over x."""
+    window, more = _pool_window(node, x)
     include = bool(node.attr("count_include_pad", 0))
     if not window.has_static_pads:
         if not include:
@@ -162,7 +172,8 @@ def average_pool(node: Node) -> Value:
 
 def lp_pool(node: Node) -> Value:
     """(sum |x|^p)^(1/p) over windows: an average of all positions, padding included, times their count."""
-    x, window, more = _pool_window(node)
+    x = node.x()
+    window, more = _pool_window(node, x)
     p, dtype = node.attr("p", 2), x.type.dtype
     if p < 1:
         raise Refusal(f"its p is {p}, want 1 or more")

@@ -30,7 +30,7 @@ from graphwright.compiler.ir.ops.checks import (
     check_rank,
     require_shape,
 )
-from graphwright.compiler.ir.ops.precision import compute_dtype, results
+from graphwright.compiler.ir.ops.precision import results
 from graphwright.compiler.ir.ops.recurrent import (
     Lstm,
     directions_of,
@@ -38,26 +38,23 @@ from graphwright.compiler.ir.ops.recurrent import (
     parse_activation,
     run_steps,
 )
-from graphwright.compiler.ir.types import F32, I8, U8, TensorType, dtype_of
+from graphwright.compiler.ir.types import F32, I8, U8, TensorType
 
 
-def quantized_product(
-    a: np.ndarray, b: np.ndarray, scale: np.ndarray, kind: np.dtype
-) -> np.ndarray:
-    """a [M, K] as u8, times centred integers b [K, N], times scales (one, or [N]), in `kind`.
+def quantized_product(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """a [M, K] as u8, times centred integers b [K, N], times scales (one, or [N]), in float64.
 
     u8 as DynamicQuantizeLinear has it: the range of a and 0 in 255 steps, the scale 1 where a is all
     zeros.  Numbers that are not finite make all sums NaN.
     """
-    wide = a.astype(kind)
-    low, high = min(wide.min(initial=0), kind.type(0)), max(wide.max(initial=0), kind.type(0))
-    step = kind.type(1) if low == high else kind.type((high - low) / kind.type(255))
+    wide = a.astype(np.float64)
     if not np.isfinite(wide).all():
-        return np.full((len(a), b.shape[1]), np.nan, kind)
+        return np.full((len(a), b.shape[1]), np.nan)
+    low, high = wide.min(initial=0.0), wide.max(initial=0.0)
+    step = 1.0 if low == high else (high - low) / 255.0
     zero = np.clip(np.rint(-low / step), 0, 255)
     centred = np.clip(np.rint(wide / step) + zero, 0, 255) - zero
-    sums = np.matmul(centred.astype(np.float64), b)  # exact
-    return sums.astype(kind) * (step * scale.astype(kind))
+    return np.matmul(centred, b) * (step * scale.astype(np.float64))
 
 
 class LstmInteger(OpDef):
@@ -127,7 +124,6 @@ class LstmInteger(OpDef):
     ) -> Sequence[np.ndarray]:
         x, w, r, w_scale, w_zero, r_scale, r_zero, bias, h, c = arrays[:10]
         time, batch = x.shape[:2]
-        kind = compute_dtype(dtype_of(x), context)
         lengths = arrays[10] if len(arrays) > 10 else np.full(batch, time)
         extra = [a.astype(np.float64) for a in arrays[11:]]
         functions = limited_activations(attributes["activations"], attributes["clip"], 3)
@@ -141,11 +137,11 @@ class LstmInteger(OpDef):
             )
             flat = x.reshape(time * batch, -1)
             into, again = np.split(bias[d].astype(np.float64), 2)
-            projected = quantized_product(flat, centred_w, w_scale[d], kind) + into + again
+            projected = quantized_product(flat, centred_w, w_scale[d]) + into + again
 
             def product(state: np.ndarray, b: np.ndarray = centred_r, d: int = d) -> np.ndarray:
-                rows = [quantized_product(s[None], b, r_scale[d], kind) for s in state]
-                return np.concatenate(rows) if rows else np.zeros((0, b.shape[1]), kind)
+                rows = [quantized_product(s[None], b, r_scale[d]) for s in state]
+                return np.concatenate(rows) if rows else np.zeros((0, b.shape[1]))
 
             step = Lstm.cell(product, own, [e[d] for e in extra], attributes)
             start = tuple(s[d].astype(np.float64) for s in (h, c))

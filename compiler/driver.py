@@ -85,7 +85,7 @@ def compile_graph(
         variants=tuple(variants),
         metadata=metadata,
     )
-    return Artifact(manifest, weights.data, files, print_graph(graph, origins=True))
+    return Artifact(manifest, weights.data, files, print_graph(graph, origins=True, ids=True))
 
 
 def check_graph(graph: Graph, target: Target, options: CompileOptions) -> tuple[Problem, ...]:

@@ -1,4 +1,4 @@
-"""The command line: `graphwright check | compile | run | bench | inspect`."""
+"""The command line: `graphwright check | compile | run | bench | inspect | viz`."""
 
 from __future__ import annotations
 

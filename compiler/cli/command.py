@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run an artifact (or a model) on inputs",
     "bench": "time an artifact or a model",
     "inspect": "show what is inside an artifact or a model",
+    "viz": "show what the passes did, or how two graphs differ, in a page",
 }
 INTERRUPTED = 130
 

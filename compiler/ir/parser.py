@@ -27,10 +27,16 @@ class ParseError(ValueError):
 
 
 def parse_graph(
-    text: str, *, registry: Registry, literals: Mapping[str, Literal] | None = None
+    text: str,
+    *,
+    registry: Registry,
+    literals: Mapping[str, Literal] | None = None,
+    placeholders: bool = False,
 ) -> Graph:
-    """A graph from its text.  `literals` maps digests of constants that were too large to print."""
-    parser = _Parser(text, registry, literals or {})
+    """A graph from its text.  `literals` maps digests of constants that were too large to print;
+    with `placeholders` a digest that is not among them becomes a constant that cannot be read.
+    """
+    parser = _Parser(text, registry, literals or {}, placeholders)
     graph = parser.graph()
     parser.end()
     return graph
@@ -42,9 +48,20 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _INTEGER = re.compile(r"\d+")
 
 
+def _unreadable() -> NoReturn:
+    raise ValueError("this constant was too large to print; the text has its digest only")
+
+
 class _Parser:
-    def __init__(self, text: str, registry: Registry, literals: Mapping[str, Literal]) -> None:
+    def __init__(
+        self,
+        text: str,
+        registry: Registry,
+        literals: Mapping[str, Literal],
+        placeholders: bool = False,
+    ) -> None:
         self.text, self.registry, self.literals = text, registry, literals
+        self.placeholders = placeholders
         self.position = 0
         self.symbols: dict[str, Symbol] = {}
 
@@ -197,6 +214,8 @@ class _Parser:
             self.expect(":")
             type = self.type()
             found = self.literals.get(digest)
+            if found is None and self.placeholders:
+                return Literal.lazy(_unreadable, type.dtype, self.sizes(type))
             if found is None:
                 self.fail(f"the constant {digest[:12]}... is not among the given literals", start)
             if (found.dtype, found.shape) != (type.dtype, self.sizes(type)):

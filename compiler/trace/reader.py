@@ -127,11 +127,16 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Reads a trace.  A last line that was cut off in writing is left out.
+    """Reads a trace file.  Raises as `parse_trace`, and OSError as `open` does."""
+    return parse_trace(Path(path).read_bytes(), os.fspath(path))
 
-    Raises InputError for a file that is no trace, or of a version that this one cannot read.
+
+def parse_trace(data: bytes, path: str) -> Trace:
+    """The trace in these bytes, called `path` in errors.  A last line that was cut off is left out.
+
+    Raises InputError for what is no trace, or of a version that this one cannot read.
     """
-    lines = Path(path).read_bytes().split(b"\n")
+    lines = data.split(b"\n")
     complete, rest = lines[:-1], lines[-1]
     records: list[dict[str, Any]] = []
     for number, line in enumerate(complete, 1):

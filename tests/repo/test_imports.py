@@ -53,6 +53,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["graphwright.compiler.trace", IR, "graphwright.compiler.passes", ERRORS, MANIFEST],
         STANDARD,
     ),
+    "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/assemble.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, ERRORS, MANIFEST],

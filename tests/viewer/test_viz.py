@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_layout_places_every_op_apart(tmp_path: Path) -> None:
             rows.setdefault(y, []).append(x)
         for row in rows.values():
             row.sort()
-            assert all(b - a >= COLUMN - 1 for a, b in zip(row, row[1:], strict=False))
+            assert all(b - a >= COLUMN - 1 for a, b in pairwise(row))
         for op in state.ops.values():  # readers below what they read
             for reference in op.get("in", ()):
                 key = reference.partition(".")[0]

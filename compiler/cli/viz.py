@@ -55,7 +55,9 @@ def command(
     if json_to:
         write_json(_facts(trace), json_to)
     if output is not None or not (summary or json_to):
-        target = output or Path(source.name).with_suffix({"html": ".html", "dot": ".dot"}.get(form, ".json"))
+        target = output or Path(source.name).with_suffix(
+            {"html": ".html", "dot": ".dot"}.get(form, ".json")
+        )
         if target.resolve() in {p.resolve() for p in (source, other) if p is not None}:
             raise InputError(f"-o {target} would overwrite what is shown; name another file")
         data = _render(trace, form, source, other)

@@ -151,7 +151,9 @@ class _Matching:
 
 
 def _structure(op: Record, operands: Any) -> str:
-    return json.dumps([op["op"], op.get("attributes"), [o[0] for o in op.get("out", ())], *operands])
+    return json.dumps(
+        [op["op"], op.get("attributes"), [o[0] for o in op.get("out", ())], *operands]
+    )
 
 
 def _users(ops: Mapping[int, Record]) -> dict[int | str, list[int]]:

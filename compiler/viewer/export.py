@@ -39,7 +39,12 @@ def to_model_explorer(graph: Record, label: str) -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = []
     for n, (name, type) in enumerate(graph["inputs"]):
         nodes.append(
-            {"id": f"i{n}", "label": name, "namespace": "inputs", "attrs": [_attribute("type", type)]}
+            {
+                "id": f"i{n}",
+                "label": name,
+                "namespace": "inputs",
+                "attrs": [_attribute("type", type)],
+            }
         )
     for op in graph["ops"]:
         edges: list[dict[str, str]] = []

@@ -100,7 +100,9 @@ def place(trace: Trace) -> dict[str, tuple[int, int]]:
     above: dict[int, list[int]] = {slot: [] for slot in slots.order}
     below: dict[int, list[int]] = {slot: [] for slot in slots.order}
     for a, b in slots.edges:
-        if rank[a] < rank[b]:  # an edge against the order (ops were moved) does not shape the layout
+        if (
+            rank[a] < rank[b]
+        ):  # an edge against the order (ops were moved) does not shape the layout
             above[b].append(a)
             below[a].append(b)
     layer: dict[int, int] = {}
@@ -115,9 +117,7 @@ def place(trace: Trace) -> dict[str, tuple[int, int]]:
     rows = [layers[n] for n in sorted(layers)]
     x = _columns(rows, above, below)
     depth = {slot: n for n, row in enumerate(rows) for slot in row}
-    return {
-        str(node): (round(x[slot]), depth[slot] * ROW) for node, slot in slots.of.items()
-    }
+    return {str(node): (round(x[slot]), depth[slot] * ROW) for node, slot in slots.of.items()}
 
 
 def _columns(

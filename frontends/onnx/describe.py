@@ -23,9 +23,7 @@ def describe(proto: onnx.ModelProto) -> dict[str, Any]:
     return _graph(graph, _types(graph), {})
 
 
-def _graph(
-    graph: onnx.GraphProto, types: dict[str, str], outer: dict[str, str]
-) -> dict[str, Any]:
+def _graph(graph: onnx.GraphProto, types: dict[str, str], outer: dict[str, str]) -> dict[str, Any]:
     weights = {t.name for t in graph.initializer}
     given = [v for v in graph.input if v.name not in weights]
     values = dict(outer) | {v.name: f"i{n}" for n, v in enumerate(given)}

@@ -115,7 +115,9 @@ def test_keys_step_through_passes_and_rewrites(driver: Any, page: Path) -> None:
 def test_unchanged_ops_stay_where_they_are(driver: Any, page: Path) -> None:
     """Over the steps of a pass always; between passes with the gaps left in."""
     visit(driver, page, "#pass=fuse&step=0")
-    where = "Object.fromEntries(view.nodes.filter(n => n.mark === null).map(n => [n.key, [n.x, n.y]]))"
+    where = (
+        "Object.fromEntries(view.nodes.filter(n => n.mark === null).map(n => [n.key, [n.x, n.y]]))"
+    )
     before = js(driver, where)
     press(driver, "ArrowRight")
     after = js(driver, where)
@@ -135,7 +137,10 @@ def test_replay_in_the_page_is_exact(driver: Any, page: Path) -> None:
     trace = read_trace(page.with_suffix(".trace"))
     for n, state in enumerate(trace.states()):
         got = json.loads(
-            js(driver, f"JSON.stringify((s => s.order.map(i => s.ops.get(i)))(history_.before({n})))")
+            js(
+                driver,
+                f"JSON.stringify((s => s.order.map(i => s.ops.get(i)))(history_.before({n})))",
+            )
         )
         assert got == json.loads(json.dumps(state.graph()["ops"])), n
 

@@ -108,7 +108,9 @@ def test_exports() -> None:
     ((collection),) = to_model_explorer(graph, "m")
     nodes = {n["id"]: n for n in collection["graphs"][0]["nodes"]}
     assert [e["sourceNodeId"] for e in nodes["2"]["incomingEdges"]] == ["1", "i0"]
-    assert all(e["sourceNodeId"] in nodes for n in nodes.values() for e in n.get("incomingEdges", ()))
+    assert all(
+        e["sourceNodeId"] in nodes for n in nodes.values() for e in n.get("incomingEdges", ())
+    )
 
 
 def test_every_kind_of_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

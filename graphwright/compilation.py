@@ -76,20 +76,25 @@ class Build:
         )
 
 
-def compile(source: Any, example_inputs: Any = None, **options: Any) -> CompiledModel:
-    """Compiles an ONNX model: a path, bytes, file object, ModelProto or onnxscript function.
+def compile(
+    source: Any, example_inputs: Any = None, *, dynamic_shapes: Any = None, **options: Any
+) -> CompiledModel:
+    """Compiles an ONNX model (a path, bytes, file object, ModelProto or onnxscript function), a torch
+    module in eval mode with `example_inputs` (a tuple, or a dict by name), an ExportedProgram or a
+    .pt2 file.
 
-    `options` are the fields of CompileOptions.  Raises GraphwrightError: UnsupportedError lists
-    every op, attribute or type that stands in the way.
+    `options` are the fields of CompileOptions; a module's dynamic axes are `shapes` by argument name,
+    or `dynamic_shapes` as torch.export takes them.  A compiled module is called like the module and
+    returns what it returns.  Raises GraphwrightError: UnsupportedError lists every op, attribute or
+    type that stands in the way.
     """
     from graphwright.runtime import load
 
-    if example_inputs is not None:
-        raise InputError(
-            "example_inputs are for torch modules; an ONNX model has its inputs: leave it out, or "
-            "say shapes={...}"
-        )
-    built = build(source, CompileOptions.make(**options))
+    made = CompileOptions.make(**options)
+    graph = import_source(
+        source, made, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes
+    )
+    built = build(source, made, graph=graph)
     return load(built.artifact.to_bytes(), threads=built.options.threads or None)
 
 
@@ -101,7 +106,10 @@ def check(source: Any, **options: Any) -> CheckReport:
     from graphwright.compiler.driver import check_graph
     from graphwright.frontends.onnx import check_model, import_model
     from graphwright.frontends.onnx.source import read_source
+    from graphwright.frontends.torch.source import is_torch
 
+    if is_torch(source):
+        return _check_torch(source, options)
     made = CompileOptions.make(**options)
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, made)
@@ -112,6 +120,23 @@ def check(source: Any, **options: Any) -> CheckReport:
         problems = check_graph(graph, made.target, made)
     ops = Counter(node.op_type for node in read.proto.graph.node)
     return CheckReport(problems, read.name, dict(sorted(ops.items())))
+
+
+def _check_torch(source: Any, options: dict[str, Any]) -> CheckReport:
+    from graphwright.compiler.driver import check_graph
+    from graphwright.frontends.torch import check_program, import_program
+    from graphwright.frontends.torch.source import read_program
+
+    given = {n: options.pop(n, None) for n in ("example_inputs", "dynamic_shapes")}
+    made = CompileOptions.make(**options)
+    program = read_program(source, made, **given)
+    problems = check_program(program, allow=made.allow, registry=made.registry)
+    if not problems:
+        graph = import_program(program, allow=made.allow, registry=made.registry)
+        problems = check_graph(graph, made.target, made)
+    calls = (n for n in program.module.graph.nodes if n.op == "call_function")
+    ops = Counter(str(n.target) for n in calls)
+    return CheckReport(problems, program.name, dict(sorted(ops.items())))
 
 
 def resolve_shapes(graph: Any, options: CompileOptions) -> dict[str, tuple[int | Symbol, ...]]:
@@ -139,11 +164,27 @@ def resolve_shapes(graph: Any, options: CompileOptions) -> dict[str, tuple[int |
     return {name: dims for name, dims in shapes.items() if dims is not None}
 
 
-def import_source(source: Any, options: CompileOptions) -> Graph:
+def import_source(
+    source: Any, options: CompileOptions, *, example_inputs: Any = None, dynamic_shapes: Any = None
+) -> Graph:
     """The IR graph of a source, its inputs as options.shapes says."""
     from graphwright.frontends.onnx import import_model
     from graphwright.frontends.onnx.source import read_source
+    from graphwright.frontends.torch.source import is_torch
 
+    if is_torch(source):
+        from graphwright.frontends.torch import import_program
+        from graphwright.frontends.torch.source import read_program
+
+        program = read_program(
+            source, options, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes
+        )
+        return import_program(program, allow=options.allow, registry=options.registry)
+    if example_inputs is not None or dynamic_shapes is not None:
+        raise InputError(
+            "example_inputs and dynamic_shapes are for torch modules; an ONNX model has its inputs: "
+            "leave them out, or say shapes={...}"
+        )
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, options)
     return import_model(read, shapes=shapes, allow=options.allow, registry=options.registry)
@@ -181,8 +222,14 @@ def _traced(graph: Graph, options: CompileOptions) -> Generator[list[TraceWriter
         yield [writer]
 
 
-def build(source: Any, options: CompileOptions, *, listeners: Sequence[Listener] = ()) -> Build:
-    """The artifact of a source, in memory.  Raises GraphwrightError."""
+def build(
+    source: Any,
+    options: CompileOptions,
+    *,
+    listeners: Sequence[Listener] = (),
+    graph: Graph | None = None,
+) -> Build:
+    """The artifact of a source (or of the graph imported from it), in memory.  Raises GraphwrightError."""
     from graphwright.compiler.driver import compile_graph
     from graphwright.compiler.timeline import Timeline
 
@@ -191,7 +238,7 @@ def build(source: Any, options: CompileOptions, *, listeners: Sequence[Listener]
             "stop_after makes no artifact; graphwright.compilation.run_passes stops there"
         )
     start = time.perf_counter()
-    graph = import_source(source, options)
+    graph = import_source(source, options) if graph is None else graph
     imported = time.perf_counter()
     timeline = Timeline()
     with _traced(graph, options) as tracing:

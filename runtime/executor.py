@@ -52,7 +52,8 @@ class Replay:
     """The prepared native program of one binding in one context."""
 
     __slots__ = (
-        "count", "inputs", "launches", "launches_address", "mid_run", "output_shapes", "outputs",
+        "count", "inputs", "launches", "launches_address", "mid_run", "output_shapes",
+        "output_strides", "outputs",
         "placement", "pointers", "scalars", "staged", "table",
     )  # fmt: skip
 
@@ -94,6 +95,7 @@ class Replay:
         )
         # An output whose shape is bound in mid-run is allocated then, and empty until then.
         self.output_shapes = tuple((0,) if s is None else s for s in placement.binding.outputs)
+        self.output_strides = tuple(map(_row_major, self.output_shapes))
         self.staged: dict[int, np.ndarray] = {}  # aligned copies of inputs, kept for reuse
 
 
@@ -127,6 +129,27 @@ class Context:
         if size > self.arena.bytes:
             self.replays.clear()
             self.arena.reserve(size)
+
+
+class Prepared:
+    """A context for a caller that has checked its arguments and writes addresses by itself.
+
+    `find` gives the replay of the inputs' shapes; `replay` is the one found last.
+    """
+
+    __slots__ = ("_context", "_executor", "replay")
+
+    def __init__(self, executor: CpuExecutor) -> None:
+        self._executor, self._context = executor, Context()
+        self.replay: Replay | None = None
+
+    def find(self, shapes: tuple[tuple[int, ...], ...]) -> Replay:
+        """Raises InputError for shapes that break a promise of the signature."""
+        found = self._context.replays.get(shapes)
+        if found is None:
+            found = self._executor._prepare(self._context, shapes)
+        self.replay = found
+        return found
 
 
 class CpuExecutor:
@@ -247,6 +270,17 @@ class CpuExecutor:
             return [r if o is None else o for r, o in zip(fresh, out, strict=True)]
         return results if is_plain else as_given(results, given)
 
+    def prepared(self) -> Prepared:
+        """A context of its own for calls by address; one call at a time."""
+        return Prepared(self)
+
+    def default(self, index: int) -> np.ndarray:
+        """The value of an input that a call may leave out."""
+        found = self._defaults[index]
+        if found is None:
+            raise InputError(f"input {self._signature.inputs[index].name!r} has no default")
+        return found
+
     def _prepare(self, context: Context, shapes: tuple[tuple[int, ...], ...]) -> Replay:
         placement = self.program.place(self._signature.bind(shapes))
         context.reserve(placement.arena_bytes)
@@ -336,6 +370,16 @@ class CpuExecutor:
         if not target.flags.writeable:
             raise InputError(f"out[{i}] is read-only")
         return target
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous array, in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step *= max(extent, 1)
+    return tuple(strides)
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

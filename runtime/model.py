@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +15,9 @@ import numpy as np
 from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile, Source
 from graphwright.runtime.binding import Signature
+from graphwright.runtime.calling import CALL, Calling, write_back
 from graphwright.runtime.executor import CpuExecutor
+from graphwright.runtime.interop import is_tensor, tensor_to_array
 from graphwright.runtime.library import allowed_cpus
 from graphwright.runtime.manifest import THREADS, Manifest, TensorSpec, Variant
 from graphwright.runtime.program import Program
@@ -28,6 +31,8 @@ class Executor(Protocol):
     program: Program
 
     def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]: ...
+
+    def default(self, index: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +59,20 @@ class CompiledModel:
         self._executor = make_executor(artifact, self._signature, device, threads)
         self._count = len(self._signature.inputs)
         self._call = self._executor.call
+        described = artifact.manifest.metadata.get(CALL)
+        self._calling = None if described is None else Calling(described, artifact.manifest)
+        self._state: dict[str, Any] = {}
+        self._lock = threading.Lock()  # state passes from call to call
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each input; shape entries are ints, symbols or expressions."""
-        return self._signature.inputs
+        return self._signature.inputs if self._calling is None else self._calling.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each output."""
-        return self._signature.outputs
+        return self._signature.outputs if self._calling is None else self._calling.outputs
 
     @property
     def manifest(self) -> Manifest:
@@ -80,10 +89,14 @@ class CompiledModel:
         """Where it runs."""
         return self._executor.device
 
-    def __call__(
-        self, *args: Any, out: Sequence[Any] | None = None, **named: Any
-    ) -> tuple[Any, ...]:
-        """Runs the model.  Raises InputError naming the input that does not fit."""
+    def __call__(self, *args: Any, out: Sequence[Any] | None = None, **named: Any) -> Any:
+        """Runs the model.  Raises InputError naming the input that does not fit.
+
+        A model with a structure of its own (a compiled module) takes the module's arguments and
+        returns what the module returns.
+        """
+        if self._calling is not None:
+            return self._calling.rebuild(self._run_described(args, named, out))
         if named or len(args) != self._count:
             args = tuple(self._signature.order_arguments(args, named))
         return tuple(self._call(args, out))
@@ -94,6 +107,8 @@ class CompiledModel:
         """Runs the model with inputs by name and returns outputs by name."""
         if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("run takes inputs by name; call the model for inputs by position")
+        if self._calling is not None:
+            return self._run_named(self._calling, inputs, out)
         names = [t.name for t in self.outputs]
         targets: list[Any] | None = None
         if out is not None:
@@ -105,6 +120,64 @@ class CompiledModel:
             targets = [out.get(n) for n in names]
         results = self._call(self._signature.order_arguments((), inputs), targets)
         return dict(zip(names, results, strict=True))
+
+    def _run_named(
+        self, calling: Calling, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        if out is not None:
+            raise InputError("a compiled module makes its own results: leave `out` away")
+        results = self._run_described((), inputs, None)
+        named = zip(calling.outputs, sorted(calling.places), strict=True)
+        return {spec.name: results[calling.places[position]] for spec, position in named}
+
+    def _run_described(
+        self, args: Sequence[Any], named: Mapping[str, Any], out: Sequence[Any] | None
+    ) -> list[Any]:
+        """All outputs, after state has moved on and changed arguments hold their new values."""
+        calling = self._calling
+        assert calling is not None
+        if out is not None:
+            raise InputError("a compiled module makes its own results: leave `out` away")
+        flat = calling.flatten(args, named)
+        given: list[Any] = [None] * self._count
+        for position, i in calling.positions.items():
+            given[i] = flat[position]
+        if not calling.updates:
+            return self._call(given, None)
+        with self._lock:
+            for name, i in calling.states.items():
+                given[i] = self._state.get(name)  # None: its first value
+            results = self._call(given, None)
+            by_input = {i: name for name, i in calling.states.items()}
+            for o, i in calling.updates.items():
+                if i in by_input:
+                    new = results[o]
+                    self._state[by_input[i]] = tensor_to_array(new) if is_tensor(new) else new
+                else:
+                    write_back(given[i], results[o], self._signature.inputs[i].name)
+        return results
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The values that the model keeps from call to call, by name: copies."""
+        calling = self._calling
+        if calling is None:
+            return {}
+        executor = self._executor
+        return {
+            name: np.array(self._state.get(name, executor.default(i)))
+            for name, i in calling.states.items()
+        }
+
+    def reset_state(self, values: Mapping[str, Any] | None = None) -> None:
+        """Puts the state back to the artifact's first values, or to `values` by name."""
+        known = {} if self._calling is None else self._calling.states
+        fresh: dict[str, Any] = {}
+        for name, value in (values or {}).items():
+            if name not in known:
+                raise InputError(f"there is no state {name!r}; there is: {', '.join(known)}")
+            fresh[name] = np.array(tensor_to_array(value) if is_tensor(value) else value)
+        with self._lock:
+            self._state = fresh if values is None else {**self._state, **fresh}
 
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Prepares and runs the model once on zeros of these input shapes (None: the sizes that it
@@ -135,7 +208,7 @@ class CompiledModel:
             tuple(given[t.name])
             if t.name in given
             else tuple(self._signature.size(e, typical) for e in t.shape)
-            for t in self.inputs
+            for t in self._signature.inputs
         ]
 
     def save(self, path: str | os.PathLike[str]) -> None:

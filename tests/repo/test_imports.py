@@ -67,6 +67,12 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["graphwright.frontends.onnx", IR, "graphwright.compiler.driver", "graphwright.runtime", ERRORS],
         (*STANDARD, "onnx", "onnx_ir", "onnxscript", "google"),
     ),
+    "frontends/torch": (
+        ["graphwright.frontends.torch", IR, "graphwright.compiler.driver",
+         "graphwright.compiler.options", "graphwright.compiler.report", "graphwright.compilation",
+         "graphwright.runtime", ERRORS],
+        (*STANDARD, "torch", "sympy"),
+    ),
     "graphwright": (["graphwright"], STANDARD),
 }  # fmt: skip
 

@@ -53,6 +53,11 @@ def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negative, unit.astype(a.dtype), plain)
 
 
+def arc_tangent(a: np.ndarray, b: np.ndarray) -> Any:
+    """The angle of the point (b, a), in [-pi, pi]; calculated in float64."""
+    return np.arctan2(a.astype(np.float64), b.astype(np.float64))
+
+
 def _shift_counts(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     outside = (b < 0) | (b >= a.dtype.itemsize * 8)
     return outside, np.where(outside, 0, b).astype(b.dtype)

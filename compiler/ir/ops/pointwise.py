@@ -228,6 +228,8 @@ ARITHMETIC: tuple[OpDef, ...] = (
               attributes={"fmod": Attribute("bool", False)}, imports={"onnx": ("Mod",)}),
     Pointwise("pow", numerics.power, _AB, "number", cpp="gw::pow({0}, {1})", triton=_power_triton,
               imports={"onnx": ("Pow",)}),
+    Pointwise("atan2", numerics.arc_tangent, _AB, cpp="gw::atan2({0}, {1})",
+              triton="libdevice.atan2({0}, {1})", imports={}),
     Pointwise("maximum", np.maximum, _AB, "number", cpp="gw::maximum({0}, {1})",
               triton=f"tl.maximum({{0}}, {{1}}, {_NAN})", facts=_LATTICE, imports={"aten": ("maximum.default",)}),
     Pointwise("minimum", np.minimum, _AB, "number", cpp="gw::minimum({0}, {1})",

@@ -60,6 +60,7 @@ BY_NAME = [
     "sub",
     "mul",
     "pow",
+    "atan2",
     "maximum",
     "minimum",
     "logical_and",

@@ -4,7 +4,7 @@
 //   exp log log1p expm1 tanh sigmoid erf sqrt rsqrt sin cos tan pow      within 2 ulp of the exact value
 //   floor ceil trunc round_even abs copysign                              exact
 //   maximum minimum relu clip                                             a NaN operand gives NaN
-//   asin acos atan sinh cosh asinh acosh atanh                            correct to 1 ulp, not vectorised
+//   asin acos atan atan2 sinh cosh asinh acosh atanh                      correct to 1 ulp, not vectorised
 //
 // All inputs are handled: infinities, NaN, denormals, -0.0 (whose sign survives where the function has it).
 // Methods: exp and its kin by Cody-Waite reduction and minimax polynomials in float; sin, cos and pow in
@@ -352,6 +352,8 @@ GW_INLINE float acos(float x) { return static_cast<float>(__builtin_acos(x)); }
 GW_INLINE float atan(float x) { return static_cast<float>(__builtin_atan(x)); }
 GW_INLINE float sinh(float x) { return static_cast<float>(__builtin_sinh(x)); }
 GW_INLINE float cosh(float x) { return static_cast<float>(__builtin_cosh(x)); }
+GW_INLINE float atan2(float y, float x) { return static_cast<float>(__builtin_atan2(y, x)); }
+GW_INLINE double atan2(double y, double x) { return __builtin_atan2(y, x); }
 GW_INLINE float asinh(float x) { return static_cast<float>(__builtin_asinh(x)); }
 GW_INLINE float acosh(float x) { return static_cast<float>(__builtin_acosh(x)); }
 GW_INLINE float atanh(float x) { return static_cast<float>(__builtin_atanh(x)); }

@@ -1,0 +1,177 @@
+"""Calls of a compiled graph with torch tensors, by their addresses: no arrays, no checks twice.
+
+Dynamo's guards have checked types, shapes and strides before a call arrives.  Left to do: find what
+was prepared for the shapes, write addresses into its table, allocate the results, enter native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._C._dynamo.guards import _empty_strided_cpu as empty_strided
+
+from graphwright.errors import ArtifactError
+from graphwright.frontends.torch.program import InputSpec, Program
+from graphwright.runtime.executor import ALIGNMENT, CpuExecutor, Prepared
+from graphwright.runtime.model import CompiledModel
+
+Run = Callable[[list[Any]], list[Any]]
+
+
+def prepare_call(
+    program: Program, model: CompiledModel, constants: Sequence[torch.Tensor],
+    again: Callable[[Sequence[Any]], Run],
+) -> Run:  # fmt: skip
+    """The function that Dynamo calls.  `constants` are what was compiled in: when one of them has been
+    written to since, the graph is compiled `again`.
+    """
+    executor = model._executor
+    call: Run
+    if isinstance(executor, CpuExecutor) and not executor.program.checks:
+        call = _AddressCall(program, executor).run
+    else:
+        call = _array_call(program, model)
+    kept = [t for t in constants if not t.is_inference()]
+    versions = [t._version for t in kept]
+    renewed: list[Run] = []
+
+    def run(arguments: list[Any]) -> list[Any]:
+        if [t._version for t in kept] != versions:
+            if not renewed:
+                renewed.append(again(arguments))
+            return renewed[0](arguments)
+        return call(arguments)
+
+    return run if kept else call
+
+
+class _AddressCall:
+    """Everything that does not depend on the arguments of a call."""
+
+    def __init__(self, program: Program, executor: CpuExecutor) -> None:
+        self.executor = executor
+        given = [s for s in program.inputs if s.kind in ("user", "size")]
+        inputs = executor.artifact.manifest.inputs
+        by_name = {s.name: s for s in given}
+        self.specs: list[InputSpec] = [by_name[t.name] for t in inputs]
+        self.positions = [s.position for s in self.specs]
+        self.orders = [s.order for s in self.specs]
+        self.numbers = [s.kind == "size" for s in self.specs]
+        self.plain = not any(self.numbers) and not any(self.orders)
+        self.idle: list[Any] = []
+        self.results, self.updates = _places(program)
+        dtypes = [getattr(torch, t.dtype) for t in executor.artifact.manifest.outputs]
+        orders = {o: order for o, _, order in self.results if o is not None}
+        orders |= {o: order for o, _, order in self.updates}
+        self.outputs = [(dtypes[o], orders.get(o)) for o in range(len(dtypes))]
+        self.native = executor.library.replay
+        self.pool = executor.pool
+        symbols = executor.artifact.manifest.symbols
+        self.fixed = not symbols and self.plain
+
+    def run(self, arguments: list[Any]) -> list[Any]:
+        """One call; empties the list of arguments, as its caller expects."""
+        tensors = [arguments[p] for p in self.positions]
+        if not self.plain:
+            tensors = [
+                torch.tensor(t) if n else t if o is None else t.permute(o)
+                for t, n, o in zip(tensors, self.numbers, self.orders, strict=True)
+            ]
+        try:
+            prepared: Prepared = self.idle.pop()
+        except IndexError:
+            prepared = self.executor.prepared()
+        try:
+            replay = prepared.replay
+            if not self.fixed or replay is None:
+                replay = prepared.find(tuple([tuple(t.shape) for t in tensors]))
+            table = replay.table
+            kept = None
+            for i, patches in enumerate(replay.inputs):
+                tensor = tensors[i]
+                start = tensor.data_ptr()
+                if start % ALIGNMENT or not tensor.is_contiguous():
+                    tensor = tensor.clone(memory_format=torch.contiguous_format)
+                    kept = [tensor] if kept is None else [*kept, tensor]
+                    start = tensor.data_ptr()
+                for position, offset in patches:
+                    table[position] = start + offset
+            outputs: list[torch.Tensor] = []
+            for i, patches in enumerate(replay.outputs):
+                dtype, _ = self.outputs[i]
+                shape = replay.output_shapes[i]
+                output = empty_strided(shape, replay.output_strides[i], dtype)
+                start = output.data_ptr()
+                for position, offset in patches:
+                    table[position] = start + offset
+                outputs.append(output)
+            pool = self.pool
+            if not pool.started:
+                pool.start()
+            if self.native(replay.launches_address, replay.count, pool.pointer):
+                raise ArtifactError("the native replay stopped at a malformed launch")
+        finally:
+            self.idle.append(prepared)
+        if self.updates:
+            for o, position, order in self.updates:
+                arguments[position].copy_(restored(outputs[o], order))
+        arguments.clear()
+        return [
+            constant if o is None else outputs[o] if order is None else restored(outputs[o], order)
+            for o, constant, order in self.results
+        ]
+
+
+def restored(tensor: torch.Tensor, order: tuple[int, ...] | None) -> torch.Tensor:
+    """A tensor whose axes come from the outermost in memory to the innermost, in its own order."""
+    if order is None:
+        return tensor
+    return tensor.permute([order.index(a) for a in range(len(order))])
+
+
+Place = tuple[int | None, Any, tuple[int, ...] | None]
+
+
+def _places(program: Program) -> tuple[list[Place], list[tuple[int, int, tuple[int, ...] | None]]]:
+    """For each result (output, constant, order); for each update (output, argument, order)."""
+    raws = program.module.graph.output_node().args[0]
+    results: list[Place] = []
+    updates: list[tuple[int, int, tuple[int, ...] | None]] = []
+    count = 0
+    for raw, spec in zip(raws, program.outputs, strict=True):  # type: ignore[arg-type]
+        if not isinstance(raw, torch.fx.Node):
+            results.append((None, raw, None))
+            continue
+        if spec.kind == "user":
+            results.append((count, None, spec.order))
+        else:
+            updates.append((count, spec.target, spec.order))
+        count += 1
+    return results, updates
+
+
+def _array_call(program: Program, model: CompiledModel) -> Run:
+    """The same through the executor's own call: for other devices, and sizes that the data decide."""
+    results, updates = _places(program)
+    by_name = {s.name: s for s in program.inputs if s.kind in ("user", "size")}
+    specs = [by_name[t.name] for t in model.manifest.inputs]
+
+    def run(arguments: list[Any]) -> list[Any]:
+        given: list[Any] = []
+        for spec in specs:
+            value = arguments[spec.position]
+            if spec.kind == "size":
+                value = torch.tensor(value)
+            given.append(value if spec.order is None else value.permute(spec.order))
+        outputs = model._call(given, None)
+        outputs = [o if isinstance(o, torch.Tensor) else torch.from_numpy(o) for o in outputs]
+        for o, position, order in updates:
+            arguments[position].copy_(restored(outputs[o], order))
+        arguments.clear()
+        return [
+            constant if o is None else restored(outputs[o], order) for o, constant, order in results
+        ]
+
+    return run

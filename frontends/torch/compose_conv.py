@@ -1,0 +1,320 @@
+"""Convolution and pooling.  torch leaves out the batch axis of a single image; ours never do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphwright.compiler.ir.dims import Dim
+from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.types import I64
+from graphwright.frontends.torch.node import Compose, Node
+from graphwright.frontends.torch.refusal import Refusal
+
+
+def spread(values: Sequence[int] | int | None, count: int, default: int = 0) -> tuple[int, ...]:
+    """One entry an axis: torch repeats a single one."""
+    listed = [values] if isinstance(values, int) else list(values or [default])
+    return tuple(listed * count) if len(listed) == 1 else tuple(listed)
+
+
+def batched(node: Node, x: Value, rank: int) -> Value:
+    """x with a batch axis."""
+    return x if x.type.rank == rank + 2 else node.unsqueeze(x, (0,))
+
+
+def convolution(node: Node) -> Value:
+    """All of torch's convolutions; `transposed` ones have their weight as [in, out / groups, ...]."""
+    node.ignore("benchmark", "deterministic", "cudnn_enabled", "allow_tf32")
+    x, weight, bias = node.x("input"), node.x("weight"), node.maybe("bias")
+    rank = weight.type.rank - 2
+    image = batched(node, x, rank)
+    given = node.arg("padding")
+    strides, dilations = (spread(node.arg(n), rank, 1) for n in ("stride", "dilation"))
+    transposed = bool(node.arg("transposed")) if "transposed" in node._given else False
+    kernel = weight.type.shape[2:]
+    if isinstance(given, str):
+        low, high = named_padding(given, kernel, dilations)
+    else:
+        low = high = spread(given, rank)
+    attributes = {
+        "strides": strides,
+        "low": low,
+        "high": high,
+        "dilations": dilations,
+        "groups": node.arg("groups"),
+    }
+    operands = [image, weight] + ([bias] if bias is not None else [])
+    if transposed:
+        extra = spread(node.arg("output_padding"), rank)
+        out = node.emit("conv_transpose", *operands, **attributes, output_padding=extra)
+    else:
+        node.ignore("output_padding")
+        out = node.emit("conv", *operands, **attributes)
+    return out if image is x else node.reshape(out, out.type.shape[1:])
+
+
+def conv_transpose(node: Node) -> Value:
+    x, weight, bias = node.x("input"), node.x("weight"), node.maybe("bias")
+    rank = weight.type.rank - 2
+    image = batched(node, x, rank)
+    padding = spread(node.arg("padding"), rank)
+    out = node.emit(
+        "conv_transpose",
+        *([image, weight] + ([bias] if bias is not None else [])),
+        strides=spread(node.arg("stride"), rank, 1),
+        low=padding,
+        high=padding,
+        dilations=spread(node.arg("dilation"), rank, 1),
+        groups=node.arg("groups"),
+        output_padding=spread(node.arg("output_padding"), rank),
+    )
+    return out if image is x else node.reshape(out, out.type.shape[1:])
+
+
+def named_padding(
+    name: str, kernel: Sequence[Dim], dilations: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads of "valid" and "same" (for stride 1): the odd one comes last."""
+    if name == "valid":
+        return (0,) * len(kernel), (0,) * len(kernel)
+    if not all(isinstance(k, int) for k in kernel):
+        raise Refusal("its padding is 'same' for a kernel of unknown size")
+    total = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]  # type: ignore[operator]
+    low = tuple(t // 2 for t in total)  # type: ignore[operator]
+    return low, tuple(t - b for t, b in zip(total, low, strict=True))  # type: ignore[operator]
+
+
+def _window(node: Node, rank: int) -> dict[str, object]:
+    kernel = spread(node.arg("kernel_size"), rank)
+    stride = node.arg("stride")
+    padding = spread(node.arg("padding"), rank)
+    return {
+        "kernel": kernel,
+        "strides": kernel if not stride else spread(stride, rank),
+        "low": padding,
+        "high": padding,
+        "dilations": spread(node.arg("dilation"), rank, 1)
+        if "dilation" in node._given
+        else (1,) * rank,
+        "ceil_mode": bool(node.arg("ceil_mode")),
+    }
+
+
+def max_pool(rank: int, *, indices: bool = False) -> Compose:
+    """Indices count within each plane."""
+
+    def compose(node: Node) -> Value | Sequence[Value | None]:
+        x = node.x()
+        image = batched(node, x, rank)
+        window = _window(node, rank)
+        out = node.emit("max_pool", image, **window)
+        shape = out.type.shape if image is x else out.type.shape[1:]
+        values = node.reshape(out, shape)
+        if not indices:
+            return values
+        if not any(user.args[1] == 1 for user in node.fx.users):
+            return [values, None]
+        places = node.emit("arg_max_pool", image, **window)
+        plane = node.elements(image, range(2, rank + 2))
+        within = node.emit("mod", places, node.size(plane, I64), fmod=False)
+        return [values, node.reshape(within, shape)]
+
+    return compose
+
+
+def average_pool(rank: int) -> Compose:
+    def compose(node: Node) -> Value:
+        x = node.x()
+        divisor = node.arg("divisor_override") if "divisor_override" in node._given else None
+        image = batched(node, x, rank)
+        window = _window(node, rank)
+        counted = bool(node.arg("count_include_pad"))
+        if divisor is not None:
+            return _sums(node, x, image, window, divisor)
+        out = node.emit("average_pool", image, **window, count_include_pad=counted)
+        return node.reshape(out, out.type.shape if image is x else out.type.shape[1:])
+
+    return compose
+
+
+def _sums(node: Node, x: Value, image: Value, window: dict[str, object], divisor: int) -> Value:
+    """Window sums over a fixed divisor: padding with zeros makes every window whole."""
+    if window["ceil_mode"]:
+        raise Refusal("its divisor_override with ceil_mode is not supported")
+    kernel = window["kernel"]
+    assert isinstance(kernel, tuple)
+    count = 1
+    for k in kernel:
+        count *= k
+    out = node.emit("average_pool", image, **window, count_include_pad=True)
+    out = node.emit("mul", out, node.scalar(count / divisor, x.type.dtype))
+    return node.reshape(out, out.type.shape if image is x else out.type.shape[1:])
+
+
+def adaptive_average_pool(rank: int) -> Compose:
+    """Windows from floor(i * n / m) to ceil((i + 1) * n / m); equal ones where m divides n."""
+
+    def compose(node: Node) -> Value:
+        x = node.x()
+        image = batched(node, x, rank)
+        sizes = spread(node.arg("output_size"), rank)
+        extents = image.type.shape[2:]
+        if all(s == 1 for s in sizes):
+            out = node.emit("reduce_mean", image, axes=tuple(range(2, 2 + rank)), keepdims=True)
+        elif all(isinstance(n, int) and n % s == 0 for n, s in zip(extents, sizes, strict=True)):
+            kernel = tuple(n // s for n, s in zip(extents, sizes, strict=True))
+            none = (0,) * rank
+            out = node.emit(
+                "average_pool",
+                image,
+                kernel=kernel,
+                strides=kernel,
+                low=none,
+                high=none,
+                dilations=(1,) * rank,
+                ceil_mode=False,
+                count_include_pad=False,
+            )
+        else:
+            out = image
+            for i, size in enumerate(sizes):
+                out = _averages(node, out, 2 + i, size)
+        return node.reshape(out, node.out_shape)
+
+    return compose
+
+
+def _averages(node: Node, x: Value, axis: int, size: int) -> Value:
+    """Means of windows of unequal length along an axis, as a product with their weights."""
+    n = x.type.shape[axis]
+    if not isinstance(n, int):
+        raise Refusal(f"it makes {size} of an axis of {n}", "fix the axis, or make 1 of it")
+    rows: list[list[float]] = []
+    for i in range(size):
+        start, end = i * n // size, -(-(i + 1) * n // size)
+        rows.append([1 / (end - start) if start <= j < end else 0.0 for j in range(n)])
+    table = node.array(rows, x.type.dtype)
+    last = x.type.rank - 1
+    out = node.emit("matmul", node.swap(x, axis, last), node.transpose(table, (1, 0)))
+    return node.swap(out, axis, last)
+
+
+def adaptive_max_pool(rank: int) -> Compose:
+    def compose(node: Node) -> Sequence[Value | None]:
+        x = node.x()
+        image = batched(node, x, rank)
+        sizes = spread(node.arg("output_size"), rank)
+        extents = image.type.shape[2:]
+        if any(not isinstance(n, int) or n % s for n, s in zip(extents, sizes, strict=True)):
+            raise Refusal("its windows have unequal lengths", "use sizes that divide the extents")
+        kernel = tuple(n // s for n, s in zip(extents, sizes, strict=True))  # type: ignore[operator]
+        window = {
+            "kernel": kernel,
+            "strides": kernel,
+            "low": (0,) * rank,
+            "high": (0,) * rank,
+            "dilations": (1,) * rank,
+            "ceil_mode": False,
+        }
+        out = node.emit("max_pool", image, **window)
+        places = node.emit("arg_max_pool", image, **window)
+        plane = node.size(node.elements(image, range(2, rank + 2)), I64)
+        shape = node.shape_of(node.out[0])
+        return [
+            node.reshape(out, shape),
+            node.reshape(node.emit("mod", places, plane, fmod=False), shape),
+        ]
+
+    return compose
+
+
+def columns_to_image(node: Node) -> Value:
+    """col2im: columns [N, C * kernel, positions] added where they came from, as a transposed
+    convolution with filters that copy one element each.
+    """
+    x = node.x()
+    image = x if x.type.rank == 3 else node.unsqueeze(x, (0,))
+    size, kernel, dilation, padding, stride = (
+        tuple(node.arg(n)) for n in ("output_size", "kernel_size", "dilation", "padding", "stride")
+    )
+    counts = [
+        (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    ]
+    taps = kernel[0] * kernel[1]
+    n, wide, _ = image.type.shape
+    channels = wide // taps
+    planes = node.reshape(image, [n * channels, taps, *counts])
+    extra = [
+        size[i] + 2 * padding[i] - (stride[i] * (counts[i] - 1) + dilation[i] * (kernel[i] - 1) + 1)
+        for i in range(2)
+    ]
+    unit = [
+        [[[float(t == i * kernel[1] + j) for j in range(kernel[1])] for i in range(kernel[0])]]
+        for t in range(taps)
+    ]
+    out = node.emit(
+        "conv_transpose",
+        planes,
+        node.array(unit, x.type.dtype),
+        strides=stride,
+        low=padding,
+        high=padding,
+        dilations=dilation,
+        groups=1,
+        output_padding=tuple(extra),
+    )
+    return node.reshape(out, node.out_shape)
+
+
+def image_to_columns(node: Node) -> Value:
+    """im2col: the windows as columns, by index tensors for rows and columns."""
+    x = node.x()
+    image = x if x.type.rank == 4 else node.unsqueeze(x, (0,))
+    kernel, dilation, padding, stride = (
+        tuple(node.arg(n)) for n in ("kernel_size", "dilation", "padding", "stride")
+    )
+    if any(padding):
+        pads = (0, 0, *padding)
+        image = node.emit("pad", image, low=pads, high=pads)
+    for i in range(2):
+        axis = 2 + 2 * i
+        extent = image.type.shape[axis]
+        count = (extent - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        taps = node.emit(
+            "mul", node.reshape(node.iota(kernel[i]), [kernel[i], 1]), node.scalar(dilation[i], I64)
+        )
+        starts = node.emit(
+            "mul", node.reshape(node.iota(count), [1, count]), node.scalar(stride[i], I64)
+        )
+        image = node.emit("gather", image, node.emit("add", taps, starts), axis=axis)
+    # [N, C, kh, rows, kw, columns] -> [N, C * kh * kw, rows * columns]
+    image = node.transpose(image, (0, 1, 2, 4, 3, 5))
+    return node.reshape(image, node.out_shape)
+
+
+COMPOSE: dict[str, Compose] = {
+    "convolution.default": convolution,
+    "_convolution.default": convolution,
+    **{f"conv{n}d.{o}": convolution for n in (1, 2, 3) for o in ("default", "padding")},
+    "conv_transpose1d.default": conv_transpose,
+    "conv_transpose2d.input": conv_transpose,
+    "conv_transpose3d.input": conv_transpose,
+    "max_pool1d.default": max_pool(1),
+    "max_pool2d.default": max_pool(2),
+    "max_pool3d.default": max_pool(3),
+    "max_pool1d_with_indices.default": max_pool(1, indices=True),
+    "max_pool2d_with_indices.default": max_pool(2, indices=True),
+    "max_pool3d_with_indices.default": max_pool(3, indices=True),
+    **{f"avg_pool{n}d.default": average_pool(n) for n in (1, 2, 3)},
+    "adaptive_avg_pool1d.default": adaptive_average_pool(1),
+    "_adaptive_avg_pool2d.default": adaptive_average_pool(2),
+    "_adaptive_avg_pool3d.default": adaptive_average_pool(3),
+    "adaptive_avg_pool2d.default": adaptive_average_pool(2),
+    "adaptive_avg_pool3d.default": adaptive_average_pool(3),
+    "adaptive_max_pool1d.default": adaptive_max_pool(1),
+    "adaptive_max_pool2d.default": adaptive_max_pool(2),
+    "adaptive_max_pool3d.default": adaptive_max_pool(3),
+    "col2im.default": columns_to_image,
+    "im2col.default": image_to_columns,
+}

@@ -4,11 +4,12 @@
 
 `optimise` rewrites the graph; `emit_graph` makes kernels and launches; `assemble` decides where
 values lie; kernels are built for every arch of the target; the parts become an `Artifact`.
+`compile_batch` does that for many graphs whose kernels are built together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from graphwright.compiler.assemble import (
@@ -35,7 +36,7 @@ from graphwright.compiler.passes.pipeline_text import unknown
 from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
-from graphwright.errors import InputError, Problem, UnsupportedError
+from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
 from graphwright.runtime.cpu import native_needs
 from graphwright.runtime.manifest import THREADS, Kernel, Manifest, Variant
 from graphwright.version import VERSION
@@ -60,18 +61,87 @@ def compile_graph(
         for listener in listeners:
             listener.stage(stage, done, total)
 
+    return _finish(_plan(graph, target, options, listeners, tell), target, options, tell)
+
+
+def compile_batch(
+    graphs: Sequence[Graph], target: Target, options: CompileOptions
+) -> list[Artifact | GraphwrightError]:
+    """The artifact of each graph, or what stands in its way; for CPU targets.
+
+    Kernels of all graphs are built together and every artifact holds the library of them all, so
+    that a thousand small models take minutes and not hours.  Raises CompileError when the C++
+    compiler refuses a kernel: whose it is, smaller batches tell.
+    """
+    planned: list[Assembly | GraphwrightError] = []
+    for graph in graphs:
+        try:
+            planned.append(_plan(graph, target, options, (), _quiet))
+        except GraphwrightError as error:
+            planned.append(error)
+    launched = {
+        step.kernel.name: step
+        for assembly in planned
+        if isinstance(assembly, Assembly)
+        for step in _launched(assembly)
+    }
+    built: dict[str, bytes] = {}
+
+    def libraries(levels: Sequence[str]) -> dict[str, bytes]:
+        missing = [level for level in levels if level not in built]
+        if missing:
+            built.update(_libraries(list(launched.values()), missing, options, _quiet))
+        return built
+
+    out: list[Artifact | GraphwrightError] = []
+    for assembly in planned:
+        if isinstance(assembly, GraphwrightError):
+            out.append(assembly)
+            continue
+        try:
+            out.append(_finish(assembly, target, options, _quiet, libraries=libraries))
+        except UnsupportedError as error:
+            out.append(error)
+    return out
+
+
+def _quiet(stage: str, done: int = 0, total: int = 0) -> None:
+    """Tells nobody."""
+
+
+def _plan(
+    graph: Graph,
+    target: Target,
+    options: CompileOptions,
+    listeners: Sequence[Listener],
+    tell: Tell,
+) -> Assembly:
+    """All that is decided before kernels are built."""
     optimise(graph, target, options, listeners=listeners)
-    tell("emitting kernels")
+    tell("emitting kernels", 0, 0)
     steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
-    assembly = assemble(graph, steps)
-    weights = Weights()
+    return assemble(graph, steps)
+
+
+def _finish(
+    assembly: Assembly,
+    target: Target,
+    options: CompileOptions,
+    tell: Tell,
+    *,
+    libraries: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None,
+) -> Artifact:
+    """Builds and packages.  `libraries`: gives shared objects that hold all CPU kernels."""
+    graph, weights = assembly.graph, Weights()
     for value in assembly.storage.weights:
         weights.add_constant(value)
     inputs, outputs = tensor_specs(graph, weights)
     files: dict[str, bytes] = {}
-    build = _build_cuda if target.kind == "cuda" else _build_cpu
-    tell("packing weights")
-    variants = build(assembly, weights, files, target, options, tell)
+    tell("packing weights", 0, 0)
+    if target.kind == "cuda":
+        variants = _build_cuda(assembly, weights, files, target, options, tell)
+    else:
+        variants = _build_cpu(assembly, weights, files, target, options, tell, libraries)
     metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
     if options.threads:
         metadata[THREADS] = str(options.threads)
@@ -153,6 +223,18 @@ def _cache(options: CompileOptions) -> Path | None:
     return check_cache_dir(options.cache_dir) if options.cache_dir else default_cache_dir()
 
 
+def _libraries(
+    launched: Sequence[EmittedLaunch], levels: Sequence[str], options: CompileOptions, tell: Tell
+) -> dict[str, bytes]:
+    return build_libraries(
+        [SourceKernel(s.kernel.name, s.kernel.source, s.includes) for s in launched],
+        levels,
+        jobs=options.effective_jobs,
+        cache_dir=_cache(options),
+        on_unit=lambda done, total: tell("compiling kernels", done, total),
+    )
+
+
 def _build_cpu(
     assembly: Assembly,
     weights: Weights,
@@ -160,6 +242,7 @@ def _build_cpu(
     target: Target,
     options: CompileOptions,
     tell: Tell,
+    libraries: Callable[[Sequence[str]], Mapping[str, bytes]] | None,
 ) -> list[Variant]:
     """One shared object per ISA level; weights are packed for the level's vectors."""
     from graphwright.compiler.codegen.cpp.pack import pack, packed_form
@@ -168,13 +251,7 @@ def _build_cpu(
     levels = target.arches
     if any(header.startswith("gw/integer_") for s in launched for header in s.includes):
         levels += target.integer_arches
-    libraries = build_libraries(
-        [SourceKernel(s.kernel.name, s.kernel.source, s.includes) for s in launched],
-        levels,
-        jobs=options.effective_jobs,
-        cache_dir=_cache(options),
-        on_unit=lambda done, total: tell("compiling kernels", done, total),
-    )
+    made = libraries(levels) if libraries else _libraries(launched, levels, options, tell)
     table: list[Kernel] = []
     for step in launched:
         path = f"kernels/{step.kernel.name}.cpp"
@@ -185,7 +262,7 @@ def _build_cpu(
     precision = precision_of(assembly.graph)
     variants: list[Variant] = []
     for level in levels:
-        files[f"kernels/{level}.so"] = libraries[level]
+        files[f"kernels/{level}.so"] = made[level]
         chosen = weights.for_variant()
         for packed in packed_arguments(assembly.steps):
             chosen.add_packed(packed, packed_form(level), lambda p, level=level: pack(p, level))

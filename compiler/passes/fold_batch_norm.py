@@ -49,7 +49,7 @@ def _vector(rw: Rewriter, op: Op, factor: Value) -> Value | None:
     """A constant that differs only along the contraction's channels, as a vector [channels]."""
     axis, rank = _channel_axis(op), op.result.type.rank
     channels, shape = op.result.type.shape[axis], static(factor.type.shape)
-    if not isinstance(channels, int) or shape is None or len(shape) > rank:
+    if not isinstance(channels, int) or channels < 1 or shape is None or len(shape) > rank:
         return None
     if literal_of(factor) is None:
         return None

@@ -11,7 +11,7 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
-from graphwright.compiler.ir.types import F32, I64, DType
+from graphwright.compiler.ir.types import F32, F64, I64, DType
 from graphwright.frontends.onnx.late_shapes import late_range
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
@@ -116,6 +116,25 @@ def random_normal(node: Node) -> Value:
     return _random(node, "random_normal", mean=mean, scale=scale)
 
 
+def multinomial(node: Node) -> Value:
+    """Classes drawn with the probabilities whose logarithms, but for a constant, the input gives."""
+    x = node.ranked(0, 2)
+    dtype = node.dtype(node.attr("dtype", TensorProto.INT32))
+    count, seed = node.attr("sample_size", 1), node.attr("seed")
+    batch, classes = x.type.shape
+    wide = x.type.dtype if x.type.dtype in (F32, F64) else F32
+    share = node.emit("softmax", node.cast(x, wide), axis=1)
+    upto = node.emit("cumsum", share, axis=1, exclusive=False, reverse=False)
+    drawn = node.emit(
+        "random_uniform", shape=(batch, count), dtype=wide, low=0.0, high=1.0, seed=seed
+    )
+    below = node.emit("less_or_equal", node.unsqueeze(upto, (1,)), node.unsqueeze(drawn, (2,)))
+    chosen = node.emit("reduce_sum", node.cast(below, I64), axes=(2,), keepdims=False)
+    # Rounding may leave the sum of all shares a little below a draw.
+    last = node.size(classes - 1)
+    return node.cast(node.emit("minimum", chosen, last), dtype)
+
+
 def _random(node: Node, op: str, **parameters: Any) -> Value:
     like = node.x() if node.type.endswith("Like") else None
     shape = like.type.shape if like is not None else node.attr("shape")
@@ -134,6 +153,7 @@ COMPOSE = {
     "Constant": constant,
     "ConstantOfShape": constant_of_shape,
     "EyeLike": eye_like,
+    "Multinomial": multinomial,
     "OneHot": one_hot,
     "RandomNormal": random_normal,
     "RandomNormalLike": random_normal,

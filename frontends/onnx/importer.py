@@ -146,9 +146,12 @@ class Importer:
             raise Refusal(f"the model imports no version of the domain {domain or 'ai.onnx'!r}")
         key = f"{domain}:{proto.op_type}" if domain else proto.op_type
         declared, compose = self.direct.get(key), composed.COMPOSE.get(key)
+        body: FunctionProto | None = None
         if not domain:
             schema.check_known(node)
         elif declared is None and compose is None:
+            body = schema.function_body(node)
+        if domain and declared is None and compose is None and body is None:
             raise Refusal(
                 f"there is no op {proto.op_type} of the domain {domain!r} here",
                 "declare it with custom_ops, or replace it by standard ops",
@@ -161,7 +164,7 @@ class Importer:
             return made if isinstance(made, Sequence) else (made,)
         if declared is not None:
             return direct.import_direct(node, declared)
-        body = schema.function_body(node)
+        body = body or schema.function_body(node)
         if body is None:
             raise Refusal(f"the op {proto.op_type} is not supported", "replace it by other ops")
         return self.inline(node, body)

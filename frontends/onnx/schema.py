@@ -20,12 +20,12 @@ NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
 @lru_cache(maxsize=4096)
-def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
-    """The schema of a default-domain op as of an opset, or None."""
+def schema_of(op: str, opset: int, domain: str = "") -> onnx.defs.OpSchema | None:
+    """The schema of an op as of an opset of its domain, or None."""
     if opset < 1:
         return None
     try:
-        return onnx.defs.get_schema(op, min(opset, NEWEST_OPSET), "")
+        return onnx.defs.get_schema(op, opset if domain else min(opset, NEWEST_OPSET), domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -96,7 +96,7 @@ def is_default(node: Node, attribute: AttributeProto) -> bool:
 
 def function_body(node: Node) -> FunctionProto | None:
     """The op's definition by other ops, for this node's types, or None when it has none."""
-    schema = schema_of(node.type, node.opset)
+    schema = schema_of(node.type, node.opset, domain_of(node.proto.domain))
     if schema is None:
         return None
     if schema.has_function:
@@ -135,14 +135,14 @@ def _plain(node: Node) -> onnx.NodeProto:
 
 def _completed(body: FunctionProto, node: Node, schema: onnx.defs.OpSchema) -> FunctionProto:
     """The body with a name, a version and the schema's defaults of its attributes."""
-    body.domain, body.name = "ai.onnx", node.type
+    body.domain, body.name = node.proto.domain or "ai.onnx", node.type
     stated = {a.name for a in body.attribute_proto}
     for name in body.attribute:
         declared = schema.attributes.get(name)
         if declared is not None and declared.default_value.type and name not in stated:
             body.attribute_proto.add().CopyFrom(declared.default_value)
-    if not body.opset_import:
-        body.opset_import.add(domain="", version=node.opset)
+    if not any(domain_of(o.domain) == "" for o in body.opset_import):
+        body.opset_import.add(domain="", version=node.scope.opset("") or NEWEST_OPSET)
     return body
 
 

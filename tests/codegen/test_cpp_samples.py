@@ -28,11 +28,16 @@ QUICK = 2  # samples of each op in the quick run
 # Sample name prefixes without a kernel: why.
 UNSUPPORTED: dict[str, str] = {
     "arg_max_pool-whole": "its windows are written out, up to 64 elements",
+<<<<<<< HEAD
     "attention": "decompose writes it out",
     "random_": "random numbers need a state on the device",
+=======
+>>>>>>> e55f8dd (ONNX's backend tests through compiled kernels, in batches; random numbers by Philox; functions of other domains)
     **{f"{op}-{type}": "recurrent kernels are for float32"
        for op in ("lstm", "gru", "rnn") for type in ("f64", "half")},
 }  # fmt: skip
+# Numbers that differ from call to call: test_random.py judges them.
+DRAWN = ("random_uniform-stream", "random_normal-stream")
 # Operands that models give as constants, tried both ways.
 WEIGHTS = {"matmul": (1,), "matmul_integer": (1, 3), "conv_integer": (1, 3), "conv": (1, 2), "conv_transpose": (1, 2),
            "lstm_integer": tuple(range(1, 8)), "lstm": (1, 2, 3), "gru": (1, 2, 3), "rnn": (1, 2, 3)}  # fmt: skip
@@ -67,6 +72,8 @@ def run(chosen):
     """Failures, as text, of the chosen (sample, dynamic) pairs, compiled together."""
     graphs, kept, failures = [], [], []
     for sample, dynamic, constants in chosen:
+        if str(sample) in DRAWN:
+            continue
         graph = graph_of(sample, dynamic=dynamic, constants=constants)
         reason = reason_of(sample, graph)
         try:

@@ -14,6 +14,7 @@ from graphwright.compiler.codegen.cpp.data_dependent import (
 )
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
+from graphwright.compiler.codegen.cpp.random import emit_random
 from graphwright.compiler.codegen.cpp.recurrent import emit_recurrent
 from graphwright.compiler.codegen.cpp.recurrent_integer import emit_lstm_integer
 from graphwright.compiler.codegen.cpp.reduction import emit_reduction
@@ -47,6 +48,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "scatter_elements": emit_scatter,
     "scatter_nd": emit_scatter,
     "batch_norm": emit_pointwise,
+    "random_uniform": emit_random,
+    "random_normal": emit_random,
     "resize": emit_resize,
     "lstm": emit_recurrent,
     "lstm_integer": emit_lstm_integer,

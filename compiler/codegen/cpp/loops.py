@@ -143,7 +143,7 @@ def emit_nest(
     inner = dims.product(parts[0].extent(v) for v in parts[0].loops[depth:])
     cost = dims.multiply(inner, max(element_cost(p) for p in parts))
     if depth == len(parts[0].loops) == 1:
-        count = dims.of(Variable(builder.scalar(f"n{suffix}", count)))
+        count = dims.of(Variable(builder.scalar(f"count{suffix}", count)))
     head = [line for w in nest.writers for line in w.statements(-1)]
     outer = [x for w in nest.writers for k in range(depth - 1) for x in w.statements(k)]
     inside = [*outer, *nest.lines(depth)]

@@ -15,6 +15,7 @@ from graphwright.compiler.ir.ops import (
     norm,
     pointwise,
     pool,
+    random,
     recurrent,
     recurrent_integer,
     reduction,
@@ -26,6 +27,6 @@ from graphwright.compiler.ir.ops import (
 
 _FAMILIES = (
     pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
-    recurrent, recurrent_integer, attention, source, data_dependent, control, structural,
+    recurrent, recurrent_integer, attention, source, random, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

@@ -1,4 +1,4 @@
-"""Ops without tensor operands: filled tensors, ramps, sizes as data, random numbers."""
+"""Ops without tensor operands: filled tensors, ramps, sizes as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from graphwright.compiler.ir.dims import Expr
 from graphwright.compiler.ir.op import (
     Attribute,
     Attributes,
-    Effect,
     Inference,
     InferenceError,
     Kind,
@@ -18,7 +17,7 @@ from graphwright.compiler.ir.op import (
     Reference,
 )
 from graphwright.compiler.ir.ops.precision import result_dtype, results
-from graphwright.compiler.ir.types import F32, I64, DType, TensorType
+from graphwright.compiler.ir.types import I64, DType, TensorType
 
 
 class Full(OpDef):
@@ -103,68 +102,4 @@ class FromDims(OpDef):
         return [sizes.reshape(()) if attributes["scalar"] else sizes]
 
 
-class _Random(OpDef):
-    kind = Kind.SOURCE
-    effect = Effect.RANDOM
-
-    def infer(
-        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
-    ) -> Sequence[TensorType]:
-        if not attributes["dtype"].is_float:
-            raise InferenceError(f"{self.name}: dtype is {attributes['dtype']}, want a float type")
-        return [TensorType(attributes["dtype"], attributes["shape"])]
-
-    def reference(
-        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
-    ) -> Sequence[np.ndarray]:
-        rng = context.rng
-        if attributes["seed"] is not None:
-            rng = np.random.default_rng(int(abs(attributes["seed"]) * 2**16))
-        elif rng is None:
-            rng = np.random.default_rng(0)
-        return results([self.draw(rng, attributes, context.sizes(attributes["shape"]))], context)
-
-    def draw(
-        self, rng: np.random.Generator, attributes: Attributes, shape: tuple[int, ...]
-    ) -> np.ndarray:
-        """Samples of this distribution; each random op has its own."""
-        raise NotImplementedError(f"{self.name}: draw")
-
-
-class RandomUniform(_Random):
-    """Independent numbers in [low, high).  `seed` None: from the model's stream."""
-
-    name = "random_uniform"
-    attributes = {
-        "shape": Attribute("dims"),
-        "dtype": Attribute("dtype", F32),
-        "low": Attribute("float", 0.0),
-        "high": Attribute("float", 1.0),
-        "seed": Attribute("float", None),
-    }
-
-    def draw(
-        self, rng: np.random.Generator, attributes: Attributes, shape: tuple[int, ...]
-    ) -> np.ndarray:
-        return rng.uniform(attributes["low"], attributes["high"], shape)
-
-
-class RandomNormal(_Random):
-    """Independent normal numbers.  `seed` None: from the model's stream."""
-
-    name = "random_normal"
-    attributes = {
-        "shape": Attribute("dims"),
-        "dtype": Attribute("dtype", F32),
-        "mean": Attribute("float", 0.0),
-        "scale": Attribute("float", 1.0),
-        "seed": Attribute("float", None),
-    }
-
-    def draw(
-        self, rng: np.random.Generator, attributes: Attributes, shape: tuple[int, ...]
-    ) -> np.ndarray:
-        return rng.normal(attributes["mean"], attributes["scale"], shape)
-
-
-OPS: tuple[OpDef, ...] = (Full(), Iota(), FromDims(), RandomUniform(), RandomNormal())
+OPS: tuple[OpDef, ...] = (Full(), Iota(), FromDims())

@@ -27,7 +27,7 @@ OPS = {
     "ImageDecoder": IMAGES,
     "StringNormalizer": STRINGS,
     **dict.fromkeys(("SequenceMap",), _SEQUENCES),
-    **dict.fromkeys(("DeformConv",), "the IR has no such op yet"),
+    "DeformConv": "the IR has no such op yet",
     **dict.fromkeys(
         (
             "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement",

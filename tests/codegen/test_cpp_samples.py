@@ -28,11 +28,7 @@ QUICK = 2  # samples of each op in the quick run
 # Sample name prefixes without a kernel: why.
 UNSUPPORTED: dict[str, str] = {
     "arg_max_pool-whole": "its windows are written out, up to 64 elements",
-<<<<<<< HEAD
     "attention": "decompose writes it out",
-    "random_": "random numbers need a state on the device",
-=======
->>>>>>> e55f8dd (ONNX's backend tests through compiled kernels, in batches; random numbers by Philox; functions of other domains)
     **{f"{op}-{type}": "recurrent kernels are for float32"
        for op in ("lstm", "gru", "rnn") for type in ("f64", "half")},
 }  # fmt: skip

@@ -383,7 +383,7 @@ def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    count = math.prod(shape) * dtype.itemsize
     block = np.empty(count + 64, np.uint8)
     start = -address(block) % 64
     return block[start : start + count].view(dtype).reshape(shape)

@@ -200,8 +200,8 @@ def _touched(step: Step) -> storage.Step:
 class Weights:
     """The artifact's weights, collected: constants as kernels read them, and packed ones, each once.
 
-    `pack(packed)` makes the array of a packed weight and names the form it is in; equal forms of
-    several variants are shared.
+    A packed weight has a form, and equal forms of several variants are shared.  Arrays are made when
+    they are written, one at a time.
     """
 
     def __init__(self) -> None:
@@ -234,18 +234,16 @@ class Weights:
         recipe = _recipe_text(value.op)
         self.of_constant[value] = self._add(key, literal.dtype.long_name, shape, recipe, load)
 
-    def add_packed(self, packed: Packed, form: str, pack: Callable[[Packed], np.ndarray]) -> None:
-        """A weight in a packed form, as `pack` makes it."""
+    def add_packed(
+        self, packed: Packed, form: str, dtype: str, size: int, pack: Callable[[Packed], np.ndarray]
+    ) -> None:
+        """A weight in a packed form of `size` elements, as `pack` makes it."""
         if packed in self.of_packed:
             return
-        sources = tuple(x.digest for x in (packed.source, *packed.more))
+        sources = tuple((x.literal.digest, x.moves) for x in (packed.source, *packed.more))
         key = (sources, packed.packing, packed.parameters, form)
-        known = self._index.get(key)
-        if known is None:
-            array = pack(packed)
-            recipe = f"{packed.recipe} for {form}"
-            known = self._add(key, array.dtype.name, array.shape, recipe, lambda: array)
-        self.of_packed[packed] = known
+        recipe = f"{packed} for {form}"
+        self.of_packed[packed] = self._add(key, dtype, (size,), recipe, lambda: pack(packed))
 
     def add_literal(self, literal: Literal, recipe: str) -> int:
         """A constant by itself, such as an input's default."""

@@ -245,7 +245,7 @@ def _build_cpu(
     libraries: Callable[[Sequence[str]], Mapping[str, bytes]] | None,
 ) -> list[Variant]:
     """One shared object per ISA level; weights are packed for the level's vectors."""
-    from graphwright.compiler.codegen.cpp.pack import pack, packed_form
+    from graphwright.compiler.codegen.cpp.pack import pack, packed_form, packed_type
 
     launched = _launched(assembly)
     levels = target.arches
@@ -263,9 +263,10 @@ def _build_cpu(
     variants: list[Variant] = []
     for level in levels:
         files[f"kernels/{level}.so"] = made[level]
-        chosen = weights.for_variant()
+        chosen, form = weights.for_variant(), packed_form(level)
         for packed in packed_arguments(assembly.steps):
-            chosen.add_packed(packed, packed_form(level), lambda p, level=level: pack(p, level))
+            dtype, size = packed_type(packed, form)
+            chosen.add_packed(packed, str(form), dtype, size, lambda p, form=form: pack(p, form))
         variants.append(
             Variant(
                 target=f"cpu:{level}",

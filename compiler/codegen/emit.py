@@ -13,6 +13,7 @@ from graphwright.compiler.codegen.cpp import TABLE as CPP
 from graphwright.compiler.codegen.cpp.custom import emit_custom
 from graphwright.compiler.codegen.cpp.loop_steps import emit_loop
 from graphwright.compiler.codegen.kernel import Step
+from graphwright.compiler.codegen.repetition import Repetition
 from graphwright.compiler.codegen.triton import TABLE as TRITON
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
@@ -27,7 +28,7 @@ CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
 }
 
 
-def emit(op: Op, target: Target) -> list[Step]:
+def emit(op: Op, target: Target) -> Sequence[Step]:
     """The launches of one op.  Looked up as `region:NAME` for regions, by name, then by kind."""
     table = TABLES.get(target.kind)
     if table is None:
@@ -36,10 +37,10 @@ def emit(op: Op, target: Target) -> list[Step]:
     if op.name == "fused":
         keys = [f"region:{op.attribute('region')}"]
     if op.definition.cpp_source and target.kind == "cpu":
-        return list(emit_custom(op))
+        return emit_custom(op)
     for key in keys:
         if key in table:
-            return list(table[key](op))
+            return table[key](op)
     where = ", ".join(op.origins) or f"op #{op.id}"
     raise UnsupportedError(
         f"no kernel for {op.name} on {target.kind}",
@@ -53,15 +54,18 @@ def emit_graph(
     *,
     skip: Callable[[Op], bool] = lambda op: False,
     is_body: bool = False,
+    repetition: Repetition | None = None,
 ) -> list[Step]:
     """The launches of a graph in op order; `skip` says which ops need none (constants, views).
 
-    `is_body`: the graph's constraints are checked by its steps.  Raises one UnsupportedError with
-    the problems of every op that has no kernel.
+    `is_body`: the graph's constraints are checked by its steps.  `repetition` knows what graphs
+    around this one have emitted.  Raises one UnsupportedError with the problems of every op that
+    has no kernel.
     """
+    known = Repetition() if repetition is None else repetition
 
     def emit_body(body: Graph) -> list[Step]:
-        return emit_graph(body, target, skip=skip, is_body=True)
+        return emit_graph(body, target, skip=skip, is_body=True, repetition=known)
 
     checks = Checks(graph, is_body=is_body)
     steps: list[Step] = []
@@ -72,7 +76,10 @@ def emit_graph(
             continue
         try:
             control = CONTROL.get(target.kind, {}).get(op.name)
-            steps += emit(op, target) if control is None else control(op, emit_body)
+            if control is None:
+                steps += known.emit(op, lambda op: emit(op, target))
+            else:
+                steps += control(op, emit_body)
         except UnsupportedError as error:
             if not error.problems:
                 raise

@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.literal import Literal
-from graphwright.compiler.ir.op import Constraint
+from graphwright.compiler.ir.literal import Literal, Recipe
+from graphwright.compiler.ir.op import Constraint, OpDef, Reference
+from graphwright.compiler.ir.types import DType, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +45,79 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """One op of one operand that a constant goes through before a kernel reads it."""
+
+    definition: OpDef
+    attributes: tuple[tuple[str, Any], ...]
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The value of a `constant` op after `moves`, the first one first.
+
+    It names the value and not its content, so that a launch can be repeated for other weights.
+    """
+
+    value: Value
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def literal(self) -> Literal:
+        """The constant before the moves."""
+        assert self.value.op is not None
+        return self.value.op.attribute("value")
+
+    @property
+    def dtype(self) -> DType:
+        return self.moves[-1].type.dtype if self.moves else self.literal.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if not self.moves:
+            return self.literal.shape
+        return tuple(int(d) for d in self.moves[-1].type.shape)  # type: ignore[arg-type]
+
+    def array(self) -> np.ndarray:
+        """The numbers, calculated anew at each call."""
+        array = self.literal.array()
+        for move in self.moves:
+            context = Reference(results=[move.type])
+            (array,) = move.definition.reference([array], dict(move.attributes), context)
+        return np.asarray(array, order="C") if self.moves else array
+
+    @property
+    def recipe(self) -> Recipe | Literal:
+        """How the array is made from named weights; the constant itself where none is in it."""
+        assert self.value.op is not None
+        known = self.value.op.attribute("recipe")
+        made: Recipe | Literal = self.literal if known is None else known
+        for move in self.moves:
+            made = Recipe(move.definition.name, move.attributes, (made,))
+        return made
+
+    def __str__(self) -> str:
+        before = "".join(f"{m.definition.name}(" for m in reversed(self.moves))
+        name = self.value.equals or self.value.name or "constant"
+        return before + name + ")" * len(self.moves)
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
     """A weight that is rearranged at compile time: `packing` names a function of the target's table.
 
-    Equal (source, packing, parameters) are stored once.  `recipe` is what the artifact records.
+    Equal contents, packing and parameters are stored once.
     """
 
-    source: Literal
+    source: Source
     packing: str
     parameters: tuple[tuple[str, int], ...] = ()
-    weight: str = ""  # what the source weight is called, for the recipe
-    more: tuple[Literal, ...] = ()  # further constants that the packing function takes
+    more: tuple[Source, ...] = ()  # further constants that the packing function takes
 
-    @property
-    def recipe(self) -> str:
+    def __str__(self) -> str:
         given = "".join(f", {k}={v}" for k, v in self.parameters)
-        return f"{self.packing}({self.weight or 'constant'}{given})"
+        return f"{self.packing}({self.source}{given})"
 
 
 Argument: TypeAlias = Value | Workspace | Packed

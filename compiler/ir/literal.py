@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,10 +42,15 @@ class Literal:
     """A constant tensor.  Equality and hash are by dtype, shape and content.
 
     `splat(value, dtype, shape)` keeps one value as a recipe until it is materialised;
-    `dense(array)` holds a read-only view (a memory map stays a map); `lazy` defers a read.
+    `dense(array)` holds a read-only view (a memory map stays a map); `lazy` defers a read;
+    `derived` calculates the array whenever it is asked for and nobody holds it, so that large
+    constants need memory one at a time.
     """
 
-    __slots__ = ("_array", "_digest", "_load", "dtype", "shape", "splat_value")
+    __slots__ = (
+        "_array", "_derive", "_digest", "_held", "_load", "dtype", "elements", "shape",
+        "splat_value",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,8 +62,11 @@ class Literal:
         load: Callable[[], np.ndarray] | None = None,
     ) -> None:
         self.dtype, self.shape = dtype, tuple(int(d) for d in shape)
+        self.elements = math.prod(self.shape)
         self.splat_value = splat_value
         self._array, self._load, self._digest = array, load, None
+        self._derive: Callable[[], np.ndarray] | None = None
+        self._held: weakref.ref[np.ndarray] | None = None
 
     @staticmethod
     def dense(array: Any) -> Literal:
@@ -73,13 +83,19 @@ class Literal:
     def lazy(load: Callable[[], np.ndarray], dtype: DType, shape: tuple[int, ...]) -> Literal:
         return Literal(dtype, shape, load=load)
 
-    @property
-    def is_splat(self) -> bool:
-        return self._array is None and self._load is None
+    @staticmethod
+    def derived(derive: Callable[[], np.ndarray], dtype: DType, shape: tuple[int, ...]) -> Literal:
+        made = Literal(dtype, shape)
+        made._derive = derive
+        return made
 
     @property
-    def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+    def is_splat(self) -> bool:
+        return self._array is None and self._load is None and self._derive is None
+
+    @property
+    def is_derived(self) -> bool:
+        return self._derive is not None
 
     @property
     def nbytes(self) -> int:
@@ -96,16 +112,33 @@ class Literal:
         if self._array is not None:
             return self._array
         if self._load is not None:
-            loaded = self._load()
-            if loaded.shape != self.shape or dtype_of(loaded) is not self.dtype:
-                raise ValueError(
-                    f"constant: want {self.dtype}{list(self.shape)}, its data is "
-                    f"{loaded.dtype}{list(loaded.shape)}"
-                )
-            loaded.flags.writeable = False
+            loaded = self._checked(self._load())
             self._array, self._load = loaded, None
             return loaded
+        if self._derive is not None:
+            held = None if self._held is None else self._held()
+            if held is None:
+                held = self._checked(self._derive())
+                self._held = weakref.ref(held)
+            return held
         return np.broadcast_to(np.asarray(self.splat_value, self.dtype.numpy), self.shape)
+
+    def _checked(self, loaded: np.ndarray) -> np.ndarray:
+        if loaded.shape != self.shape or dtype_of(loaded) is not self.dtype:
+            raise ValueError(
+                f"constant: want {self.dtype}{list(self.shape)}, its data is "
+                f"{loaded.dtype}{list(loaded.shape)}"
+            )
+        view = loaded.view()
+        view.flags.writeable = False
+        return view
+
+    def sample(self, count: int) -> bytes:
+        """About `count` elements from everywhere, the same ones of equal literals."""
+        if self.is_derived:
+            return self.digest.encode()
+        flat = self.array().reshape(-1)
+        return np.ascontiguousarray(flat[:: max(flat.size // count, 1)]).tobytes()
 
     def item(self) -> Any:
         """The single value of a one-element constant as a Python scalar."""
@@ -118,7 +151,7 @@ class Literal:
         """SHA-256 over dtype, shape and bytes."""
         if self._digest is None:
             h = hashlib.sha256(f"{self.dtype}{self.shape}".encode())
-            h.update(np.ascontiguousarray(self.array()).tobytes())
+            h.update(np.ascontiguousarray(self.array()).reshape(-1).view(np.uint8).data)
             self._digest = h.hexdigest()
         return self._digest
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from graphwright.compiler.ir.graph import Graph, Op
-from graphwright.compiler.ir.literal import Literal
-from graphwright.compiler.ir.printer import print_graph
+from graphwright.compiler.ir.structure import op_key
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.eliminate_dead import graphs_of
 from graphwright.compiler.passes.match import facts_of
 from graphwright.compiler.passes.rewrite import Rewriter, is_pure
 from graphwright.compiler.target import Target
-
-# Of a larger constant only so many elements go into its key; equality then compares all of it.
-_SAMPLES = 64
-
 
 @dataclass(frozen=True, slots=True)
 class EliminateCommon:
@@ -58,52 +51,8 @@ class EliminateCommon:
         return PassResult(merged > 0, statistics={"same": merged} if merged else {})
 
 
-class _Sampled:
-    """A large literal: hashed by samples, compared by content."""
-
-    __slots__ = ("literal", "samples")
-
-    def __init__(self, literal: Literal) -> None:
-        self.literal = literal
-        flat = literal.array().reshape(-1)
-        self.samples = np.ascontiguousarray(flat[:: max(flat.size // _SAMPLES, 1)]).tobytes()
-
-    def __hash__(self) -> int:
-        return hash((self.literal.dtype.name, self.literal.shape, self.samples))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Sampled)
-            and self.samples == other.samples
-            and self.literal == other.literal
-        )
-
-
 def _key(op: Op) -> Hashable:
     operands = [id(v) for v in op.operands]
     if "commutative" in facts_of(op):
         operands.sort()
-    return (
-        op.name,
-        tuple(operands),
-        tuple((n, attribute_key(v)) for n, v in op.attributes.items()),
-        tuple(print_graph(b) for b in op.bodies),
-        tuple(r.type for r in op.results),
-    )
-
-
-def attribute_key(value: Any) -> Hashable:
-    """A hashable stand-in that keeps apart what Python calls equal: 1, 1.0, True; 0.0 and -0.0."""
-    if isinstance(value, float | np.floating):
-        return ("float", repr(float(value)))
-    if isinstance(value, tuple):
-        return tuple(attribute_key(v) for v in value)
-    if isinstance(value, Literal):
-        if value.is_splat:
-            # A dense literal of the same bits prints another key: canonicalize makes it a splat.
-            number = np.asarray(value.splat_value)
-            return ("splat", value.dtype.name, value.shape, number.tobytes())
-        if value.elements <= _SAMPLES:
-            return ("dense", value.dtype.name, value.shape, value.array().tobytes())
-        return _Sampled(value)
-    return (type(value).__name__, value)
+    return (tuple(operands), op_key(op))

@@ -117,9 +117,9 @@ class Compiled:
             array = np.full(dims.evaluate(argument.bytes, binding), 0xAB, np.uint8)
             keep.append(array)
         elif isinstance(argument, Packed):
-            from graphwright.compiler.codegen.cpp.pack import pack
+            from graphwright.compiler.codegen.cpp.pack import pack, packed_form
 
-            array = pack(argument, self.level)
+            array = pack(argument, packed_form(self.level))
             keep.append(array)
         else:
             if argument not in memory:

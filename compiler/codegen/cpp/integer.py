@@ -29,12 +29,11 @@ from graphwright.compiler.codegen.cpp.operand import Strided
 from graphwright.compiler.codegen.cpp.region import ContractionRegion
 from graphwright.compiler.codegen.cpp.types import storage_type
 from graphwright.compiler.codegen.expressions import Domain
-from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Source
 from graphwright.compiler.codegen.lower import Coordinates
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.types import I8, I16, U8, DType
 
 _LEFT = {U8: "U8", I8: "S8", I16: "S16"}
@@ -48,15 +47,15 @@ class _Zero:
 
     def __init__(self, region: ContractionRegion, value: Value) -> None:
         self.number: int | None = None
-        self.axis: Literal | None = None
+        self.axis: Source | None = None
         self.text: str | None = None
-        found = region.operands.literal(value)
+        found = region.operands.constant(value)
         if found is not None:
-            array = found[0].array()
+            array = found.array()
             if array.size and (array == array.reshape(-1)[0]).all():
                 self.number = int(array.reshape(-1)[0])
             elif array.size:
-                self.axis = found[0]
+                self.axis = found
         elif value.type.elements == 1:
             at = region.operands.strided(value, dtype=value.type.dtype)
             if at is not None:
@@ -76,7 +75,7 @@ def emit_matmul_integer(region: ContractionRegion) -> EmittedLaunch | None:
     a_zero, b_zero = (_Zero(region, z) for z in zeros)
     if not a_zero.is_scalar or (b_zero.number is None and b_zero.axis is None and not b_zero.text):
         return None
-    constant = region.operands.literal(b)
+    constant = region.operands.constant(b)
     if constant is not None and b.type.rank == 2 and b_zero.text is None:
         return _one_matrix(region, constant, a_zero, b_zero)
     if a.type.dtype is I16 or not b_zero.is_scalar:
@@ -86,29 +85,28 @@ def emit_matmul_integer(region: ContractionRegion) -> EmittedLaunch | None:
 
 def _weights(
     region: ContractionRegion,
-    constant: tuple[Literal, str],
+    constant: Source,
     by: DType,
     zero: _Zero,
     packing: str,
     **parameters: int,
 ) -> tuple[str, bool]:
     """The pointer to packed weights, and whether some zero point is not 0 once they are packed."""
-    literal, name = constant
     given = dict(parameters)
-    more: tuple[Literal, ...] = ()
+    more: tuple[Source, ...] = ()
     if zero.axis is not None:
         more = (zero.axis,)
     elif zero.number:
         given["zero"] = zero.number
     points = np.asarray(zero.number if zero.axis is None else zero.axis.array())
-    weights = literal.dtype.numpy
-    packed = Packed(literal, packing, tuple(sorted(given.items())), weight=name, more=more)
+    weights = constant.dtype.numpy
+    packed = Packed(constant, packing, tuple(sorted(given.items())), more)
     pointer = region.builder.pointer("weights", "uint8_t", packed)
     return pointer, bool(packed_zero(points, weights, _NAME[by]).any())
 
 
 def _one_matrix(
-    region: ContractionRegion, constant: tuple[Literal, str], a_zero: _Zero, b_zero: _Zero
+    region: ContractionRegion, constant: Source, a_zero: _Zero, b_zero: _Zero
 ) -> EmittedLaunch | None:
     """a [..., k] times constant b [k, n]."""
     a = region.root.operands[0]
@@ -229,7 +227,7 @@ def emit_conv_integer(region: ContractionRegion) -> EmittedLaunch | None:
     """conv_integer(x, w, x_zero, w_zero) with an epilogue; None where no template fits."""
     root = region.root
     x, w, *zeros = root.operands
-    constant = region.operands.literal(w)
+    constant = region.operands.constant(w)
     x_zero, w_zero = (_Zero(region, z) for z in zeros)
     kernel = dims.product(w.type.shape[2:])
     if constant is None or not x_zero.is_scalar or w_zero.text or x.type.rank > 5:

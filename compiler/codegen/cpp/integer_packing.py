@@ -46,6 +46,13 @@ def words_of(k: int, *, left: Left, shape: PanelShape) -> int:
     return round_up(count, 16) if shape.lanes == 16 and left != "i16" else count
 
 
+def integer_size(k: int, n: int, *, left: Left, shape: PanelShape) -> int:
+    """Bytes that `pack_integer_b` returns for a [k, n] matrix."""
+    columns = round_up(n, shape.lanes)
+    each = 2 if left == "i16" else 4
+    return round_up(8 * columns, 64) + words_of(k, left=left, shape=shape) * each * columns
+
+
 def pack_integer_b(b: np.ndarray, zero: np.ndarray, *, left: Left, shape: PanelShape) -> Bytes:
     """Packs b [K, N] of i8 or u8, zero point one number or [N], for products with `left` elements."""
     if b.ndim != 2 or b.dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):

@@ -27,7 +27,7 @@ def emit_matmul(region: ContractionRegion) -> EmittedLaunch:
     if b.type.rank == 2:
         # One right matrix for all leading axes of a: they are rows, when they are evenly spaced.
         stride = row_stride(a, source)
-        constant = region.operands.literal(b) is not None
+        constant = region.operands.constant(b) is not None
         if stride is None and constant:
             source = region.operands.staged(a, range(a.type.rank))
             stride = row_stride(a, source)

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.loops import emit_nest
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import scalar_type
 from graphwright.compiler.codegen.expressions import Domain, split_linear
-from graphwright.compiler.codegen.kernel import Workspace
+from graphwright.compiler.codegen.kernel import Move, Source, Workspace
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of
 from graphwright.compiler.codegen.scalar import Load, compute_dtype
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import Layout, canonical, strides_of
-from graphwright.compiler.ir.literal import Literal
-from graphwright.compiler.ir.op import Reference
 from graphwright.compiler.ir.types import F32, DType
 
 
@@ -50,35 +46,23 @@ class Operands:
             self.pointers[value] = name
         return self.pointers[value]
 
-    def literal(self, value: Value) -> tuple[Literal, str] | None:
-        """A body value as a constant with its name, when it is moved from a constant operand."""
-        moves: list[Value] = []
+    def constant(self, value: Value) -> Source | None:
+        """A body value as a constant, when it is moved from a constant operand.
+
+        What emitters make of it may depend on its type alone, or on its content if that is integers
+        (repetition.py).
+        """
+        moves: list[Move] = []
         while value.op is not None and value.op.name != "constant":
             if len(value.op.operands) != 1 or not value.type.is_static:
                 return None
-            moves.append(value)
-            value = value.op.operands[0]
+            op = value.op
+            moves.append(Move(op.definition, tuple(op.attributes.items()), value.type))
+            value = op.operands[0]
         source = value if value.op is not None else self.values[value.index]
         if source.op is None or source.op.name != "constant":
             return None
-        literal: Literal = source.op.attribute("value")
-        name = source.equals or source.name
-        if not moves:
-            return literal, name
-
-        def load() -> np.ndarray:
-            array = literal.array()
-            for moved in reversed(moves):
-                assert moved.op is not None
-                context = Reference(results=[moved.type])
-                (array,) = moved.op.definition.reference([array], moved.op.attributes, context)
-            return np.asarray(array, order="C")
-
-        last = moves[0].type
-        assert all(isinstance(d, int) for d in last.shape)
-        text = "".join(f"{v.op.name}(" for v in moves if v.op) + name + ")" * len(moves)
-        shape = tuple(dims.evaluate(d, {}) for d in last.shape)
-        return Literal.lazy(load, last.dtype, shape), text
+        return Source(source, tuple(reversed(moves)))
 
     def strided(self, value: Value, *, dtype: DType = F32) -> Strided | None:
         """A value as an affine view of a body input of this type, or None when it is not one.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -123,18 +124,61 @@ PACKINGS: Mapping[str, Callable[..., Array]] = {
 }
 
 
-def pack(packed: Packed, level: str) -> Array:
-    """The flat array that kernels of an ISA level read."""
-    if level == "native":
-        level = resolved_level(find_toolchain(), level)
-    function = PACKINGS[packed.packing]
-    more = [literal.array() for literal in packed.more]
-    array = packed.source.array()
-    return function(array, panel_shape(level), *more, **dict(packed.parameters))
+def pack(packed: Packed, form: PanelShape) -> Array:
+    """The flat array that kernels read, of `packed_type`."""
+    arrays = [source.array() for source in (packed.source, *packed.more)]
+    return pack_arrays(packed.packing, packed.parameters, form, arrays)
 
 
-def packed_form(level: str) -> str:
+def pack_arrays(
+    packing: str, parameters: Iterable[tuple[str, int]], form: PanelShape, arrays: Sequence[Array]
+) -> Array:
+    """The packed form of a weight, given with the further arrays that its packing takes."""
+    first, *more = arrays
+    return PACKINGS[packing](first, form, *more, **dict(parameters))
+
+
+def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
+    """Element type (its long name) and number of elements of a packed weight, without packing it."""
+    shape, given = packed.source.shape, dict(packed.parameters)
+    match packed.packing:
+        case "gemm":
+            return "float32", packing.packed_size(*shape, shape=form)
+        case "conv":
+            return "float32", packing.conv_size(shape, groups=given["groups"], shape=form)
+        case "conv_transpose":
+            return "float32", packing.conv_transpose_size(
+                shape, groups=given["groups"], shape=form
+            )
+        case "depthwise":
+            return "float32", packing.depthwise_size(shape, shape=form)
+        case "recurrent":
+            return "float32", shape[0] * packing.packed_size(shape[2], shape[1], shape=form)
+        case "gru_recurrent":
+            hidden = shape[2]
+            parts = (2 * hidden, shape[1] - 2 * hidden)
+            each = [packing.packed_size(hidden, n, shape=form) for n in parts]
+            return "float32", shape[0] * sum(each)
+        case "lstm_bias":
+            return "float32", math.prod(shape) // 2
+        case "gru_bias":
+            return "float32", math.prod(shape) // 3 * 2
+        case "integer_gemm":
+            left = _LEFT[given["left"]]
+            return "uint8", integer_packing.integer_size(*shape, left=left, shape=form)
+        case "integer_conv":
+            left, groups = _LEFT[given["left"]], given["groups"]
+            depth = math.prod(shape[1:])
+            each = integer_packing.integer_size(depth, shape[0] // groups, left=left, shape=form)
+            return "uint8", groups * each
+        case "integer_depthwise":
+            return "int16", packing.depthwise_size(shape, shape=form)
+        case _:
+            raise ValueError(f"there is no packing {packed.packing!r}")
+
+
+def packed_form(level: str) -> PanelShape:
     """The form that packed weights of an ISA level have; equal forms are stored once."""
     if level == "native":
         level = resolved_level(find_toolchain(), level)
-    return str(panel_shape(level))
+    return panel_shape(level)

@@ -10,6 +10,8 @@ and must equal kLanes and kNV of include/gw/simd.h.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +58,23 @@ def round_up(value: int, multiple: int) -> int:
 def packed_size(k: int, n: int, *, shape: PanelShape) -> int:
     """Floats that `pack_gemm_b` returns for a [k, n] matrix."""
     return k * round_up(n, shape.lanes)
+
+
+def conv_size(weight: Sequence[int], *, groups: int, shape: PanelShape) -> int:
+    """Floats that `pack_conv_weight` returns for a weight of this shape."""
+    out, depth = weight[0] // groups, math.prod(weight[1:])
+    return groups * packed_size(depth, out, shape=shape)
+
+
+def conv_transpose_size(weight: Sequence[int], *, groups: int, shape: PanelShape) -> int:
+    """Floats that `pack_conv_transpose_weight` returns for a weight of this shape."""
+    depth = weight[0] // groups * math.prod(weight[2:])
+    return groups * packed_size(depth, weight[1], shape=shape)
+
+
+def depthwise_size(weight: Sequence[int], *, shape: PanelShape) -> int:
+    """Elements that a packed depthwise weight of this shape has."""
+    return packed_size(math.prod(weight[2:]), weight[0], shape=shape)
 
 
 def pack_gemm_b(b: Array, *, shape: PanelShape) -> Array:

@@ -12,13 +12,12 @@ from graphwright.compiler.codegen.cpp.epilogue import check_float
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.operand import Operands, Strided
 from graphwright.compiler.codegen.cpp.types import float_literal
-from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Workspace
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Packed, Source, Workspace
 from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.layout import strides_of
-from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.ops.recurrent import directions_of, parse_activation
 from graphwright.compiler.ir.types import F32, I64
 
@@ -67,9 +66,8 @@ class Layer:
     def directions(self) -> int:
         return len(self.backwards)
 
-    def literal(self, name: str) -> Literal | None:
-        found = self.operands.literal(self.inputs[name])
-        return None if found is None else found[0]
+    def constant(self, name: str) -> Source | None:
+        return self.operands.constant(self.inputs[name])
 
     def row_major(self, name: str) -> str:
         """The address of an operand as a plain row-major float tensor."""
@@ -127,7 +125,7 @@ class Layer:
 def emit_recurrent(op: Op) -> list[EmittedLaunch]:
     """One recurrent layer as one launch."""
     layer = Layer(op)
-    constant = all(layer.literal(name) is not None for name in ("w", "r", "bias"))
+    constant = all(layer.constant(name) is not None for name in ("w", "r", "bias"))
     if constant and _is_usual(op):
         return [_usual(layer)]
     return [_any(layer)]
@@ -154,10 +152,10 @@ def _usual(layer: Layer) -> EmittedLaunch:
         packings["r"] = "gru_recurrent"
     lines = ["gw::Recurrent l;", f"l.x = {layer.address(x)};"]
     for name, packing in packings.items():
-        literal = layer.literal(name)
-        assert literal is not None
+        source = layer.constant(name)
+        assert source is not None
         given = (("linear", int(linear)),) if packing == "gru_bias" else ()
-        builder.pointer(name, "float", Packed(literal, packing, given, weight=name))
+        builder.pointer(name, "float", Packed(source, packing, given))
         lines.append(f"l.{name} = {name};")
     for field, name in (("h0", "initial_h"), ("c0", "initial_c"), ("peephole", "peepholes")):
         if name in layer.inputs:

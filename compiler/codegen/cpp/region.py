@@ -29,12 +29,10 @@ class ContractionRegion:
 
     def packed(self, value: Value, packing: str, **parameters: int) -> str | None:
         """Declares a constant operand, packed; None when it is not a constant."""
-        found = self.operands.literal(value)
-        if found is None:
+        source = self.operands.constant(value)
+        if source is None:
             return None
-        literal, name = found
-        given = tuple(sorted(parameters.items()))
-        argument = Packed(literal, packing, given, weight=name)
+        argument = Packed(source, packing, tuple(sorted(parameters.items())))
         return self.builder.pointer("weights", "float", argument)
 
     def packed_window(self, value: Value, packing: str, *, groups: int) -> str:

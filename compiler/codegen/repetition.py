@@ -1,0 +1,81 @@
+"""Equal layers are emitted once: the launches of an op are those of an equal one on other values.
+
+Ops are equal when attributes, types, bodies and the pattern of their operands are, and when the same
+operands are constants.  Emitters never look at what a constant holds, but for integers: zero points
+decide code, so that integer constants belong to the key with their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from graphwright.compiler.codegen.kernel import (
+    Argument,
+    EmittedLaunch,
+    Packed,
+    Source,
+    Step,
+)
+from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.structure import op_key
+
+LARGEST_ZERO_POINTS = 2**16  # elements: more is a weight
+
+
+class Repetition:
+    """What was emitted so far, by the key of the op."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Op, Sequence[Step]]] = {}
+
+    def emit(self, op: Op, emitter: Callable[[Op], Sequence[Step]]) -> Sequence[Step]:
+        """The steps that `emitter` makes of the op, which it is asked for once for equal ops."""
+        key = (op_key(op), _operands_key(op))
+        known = self._known.get(key)
+        if known is None:
+            steps = emitter(op)
+            if all(isinstance(s, EmittedLaunch) for s in steps):
+                self._known[key] = (op, steps)
+            return steps
+        first, steps = known
+        values: dict[Value, Value] = {}
+        for old, new in zip((*first.operands, *first.results), (*op.operands, *op.results)):
+            values[old] = new
+        return [_repeated(s, values, op) for s in steps if isinstance(s, EmittedLaunch)]
+
+
+def _operands_key(op: Op) -> Hashable:
+    place: dict[Value, int] = {}
+    return tuple([
+        (place.setdefault(v, i), v.type, _constant_key(v)) for i, v in enumerate(op.operands)
+    ])  # fmt: skip
+
+
+def _constant_key(value: Value) -> Hashable:
+    if value.op is None or value.op.name != "constant":
+        return None
+    literal = value.op.attribute("value")
+    if not literal.dtype.is_integer or literal.elements > LARGEST_ZERO_POINTS:
+        return True
+    return literal.digest
+
+
+def _repeated(step: EmittedLaunch, values: Mapping[Value, Value], op: Op) -> EmittedLaunch:
+    def source(old: Source) -> Source:
+        return Source(values.get(old.value, old.value), old.moves)
+
+    def argument(old: Argument) -> Argument:
+        if isinstance(old, Value):
+            return values.get(old, old)
+        if isinstance(old, Packed):
+            more = tuple([source(s) for s in old.more])
+            return Packed(source(old.source), old.packing, old.parameters, more)
+        return old
+
+    return replace(
+        step,
+        arguments=tuple([argument(a) for a in step.arguments]),
+        ops=(op.id,),
+        origins=op.origins,
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphwright.compiler.options import CompileOptions
-from graphwright.errors import InputError, Problem
+from graphwright.errors import CompileError, InputError, Problem
 
 if TYPE_CHECKING:
     from graphwright.compiler.codegen.package import Artifact
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from graphwright.compiler.report import CompileReport
     from graphwright.compiler.trace import TraceWriter
     from graphwright.runtime import CompiledModel
+
+
+RARELY = 50_000  # objects made between two collections of young ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,11 @@ def compile(
 def check(source: Any, **options: Any) -> CheckReport:
     """What of a model is not supported, with the same options as `compile` but without compiling.
 
-    Problems of the import come alone: only a whole graph can be asked for kernels.
+    Every problem at once: of the import, and of what could be imported on the way to kernels, as
+    far as `compile` would get before it runs the C++ compiler.
     """
     from graphwright.compiler.driver import check_graph
-    from graphwright.frontends.onnx import check_model, import_model
+    from graphwright.frontends.onnx import import_in_part
     from graphwright.frontends.onnx.source import read_source
     from graphwright.frontends.torch.source import is_torch
 
@@ -114,12 +119,23 @@ def check(source: Any, **options: Any) -> CheckReport:
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, made)
     registry = made.registry
-    problems = tuple(check_model(read, shapes=shapes, allow=made.allow, registry=registry))
-    if not problems:
-        graph = import_model(read, shapes=shapes, allow=made.allow, registry=registry)
-        problems = check_graph(graph, made.target, made)
-    ops = Counter(node.op_type for node in read.proto.graph.node)
-    return CheckReport(problems, read.name, dict(sorted(ops.items())))
+    with _collecting_rarely():
+        graph, problems = import_in_part(read, shapes=shapes, allow=made.allow, registry=registry)
+        try:
+            found = check_graph(graph, made.target, made)
+        except CompileError:
+            if not problems:
+                raise
+            found = ()  # the rest does not hold together without what is missing
+    nodes = read.proto.graph.node
+    known = {f"{n.name or f'{n.op_type}#{i}'}": n for i, n in enumerate(nodes)}
+    versions = {e.domain: e.version for e in read.proto.opset_import}
+    for p in found:
+        node = known.get(p.node)
+        version = 0 if node is None else versions.get(node.domain, 0)
+        problems.append(replace(p, version=version))
+    ops = Counter(n.op_type for n in nodes)
+    return CheckReport(tuple(problems), read.name, dict(sorted(ops.items())))
 
 
 def _check_torch(source: Any, options: dict[str, Any]) -> CheckReport:
@@ -203,6 +219,18 @@ def run_passes(
 
 
 @contextmanager
+def _collecting_rarely() -> Generator[None]:
+    """Fewer cyclic garbage collections: graphs are cycles that stay, and each would walk them all."""
+    old = gc.get_threshold()
+    if 0 < old[0] < RARELY:
+        gc.set_threshold(RARELY, *old[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*old)
+
+
+@contextmanager
 def _traced(graph: Graph, options: CompileOptions) -> Generator[list[TraceWriter]]:
     """The listeners that options.trace asks for: one or none.  Raises OSError as `open` does."""
     if options.trace is None:
@@ -238,10 +266,11 @@ def build(
             "stop_after makes no artifact; graphwright.compilation.run_passes stops there"
         )
     start = time.perf_counter()
-    graph = import_source(source, options) if graph is None else graph
-    imported = time.perf_counter()
     timeline = Timeline()
-    with _traced(graph, options) as tracing:
+    with _collecting_rarely():
+        graph = import_source(source, options) if graph is None else graph
+    imported = time.perf_counter()
+    with _collecting_rarely(), _traced(graph, options) as tracing:
         artifact = compile_graph(
             graph, options.target, options, listeners=[*listeners, timeline, *tracing]
         )

@@ -29,12 +29,18 @@ class InputError(GraphwrightError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason why a model cannot be compiled: where, what, why, and what to do."""
+    """One reason why a model cannot be compiled: where, what, why, and what to do.
+
+    `version`: the opset that gives the op its meaning, 0 where there is none; `attribute`: the one
+    that stands in the way, if it is one.
+    """
 
     node: str
     op: str
     reason: str
     fix: str = ""
+    version: int = 0
+    attribute: str = ""
 
     def __str__(self) -> str:
         fix = f"; {self.fix}" if self.fix else ""

@@ -38,13 +38,24 @@ def command(
         )
     if json_to:
         problems: list[dict[str, Any]] = [
-            {"node": p.node, "op": p.op, "reason": p.reason, "fix": p.fix} for p in report.problems
+            {
+                "node": p.node,
+                "op": p.op,
+                "version": p.version or None,
+                "attribute": p.attribute or None,
+                "reason": p.reason,
+                "fix": p.fix,
+            }
+            for p in report.problems
         ]
         value = {"model": str(model), "ok": report.ok, "ops": report.ops, "problems": problems}
         write_json(value, json_to)
     if report.problems and json_to != "-":
-        rows = [(p.node, p.op, p.reason, p.fix) for p in report.problems]
-        console.show(table(["node", "op", "what is wrong", "what to do"], rows))
+        rows = [
+            (p.node, f"{p.op}-{p.version}" if p.version else p.op, p.attribute, p.reason, p.fix)
+            for p in report.problems
+        ]
+        console.show(table(["node", "op", "attribute", "what is wrong", "what to do"], rows))
     if report.ok:
         ops = f" ({sum(report.ops.values())} nodes, {len(report.ops)} ops)" if report.ops else ""
         console.say(f"{model} can be compiled{ops}")

@@ -40,7 +40,9 @@ class Repetition:
             return steps
         first, steps = known
         values: dict[Value, Value] = {}
-        for old, new in zip((*first.operands, *first.results), (*op.operands, *op.results)):
+        for old, new in zip(
+            (*first.operands, *first.results), (*op.operands, *op.results), strict=True
+        ):
             values[old] = new
         return [_repeated(s, values, op) for s in steps if isinstance(s, EmittedLaunch)]
 

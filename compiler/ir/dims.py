@@ -11,6 +11,7 @@ Text form (parsed by dim_parser.py): `B*S + 3*H - 1`, `(H + 1) floordiv 2`, `W m
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,20 +24,32 @@ from graphwright.compiler.ir.symbol import Symbol as Symbol
 Operator: TypeAlias = Literal["floordiv", "mod", "max", "min"]
 
 
-@dataclass(frozen=True, slots=True)
+MAX_NESTING = 64  # operators inside each other: artifacts store dims as nested lists
+
+
+@dataclass(frozen=True)
 class Call:
     """An atom that is not a symbol: `operator` applied to canonical operands."""
 
     operator: Operator
     operands: tuple[Dim, ...]
 
-    def __str__(self) -> str:
+    @cached_property
+    def depth(self) -> int:
+        """How many operators are inside each other, this one included."""
+        return 1 + max(depth_of(o) for o in self.operands)
+
+    @cached_property
+    def text(self) -> str:
         if self.operator in ("max", "min"):
             return f"{self.operator}({', '.join(map(str, self.operands))})"
         left, right = (
             f"({o})" if isinstance(o, Expr) and not o.is_atom else str(o) for o in self.operands
         )
         return f"({left} {self.operator} {right})"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 Atom: TypeAlias = Symbol | Call
@@ -75,6 +88,10 @@ class Expr:
         return atom if isinstance(atom, Symbol) else None
 
     def __str__(self) -> str:
+        return self.text
+
+    @cached_property
+    def text(self) -> str:
         parts: list[str] = []
         for monomial, coefficient in self.terms:
             body = "*".join(map(str, monomial))
@@ -154,6 +171,8 @@ def _make(terms: Mapping[Monomial, int]) -> Dim:
 
 
 def _combine(a: Dim, b: Dim, sign: int) -> Dim:
+    if type(a) is int and type(b) is int:
+        return a + sign * b
     total = dict(_terms(a))
     for monomial, coefficient in _terms(b):
         total[monomial] = total.get(monomial, 0) + sign * coefficient
@@ -180,8 +199,22 @@ def product(dims: Iterable[Dim]) -> Dim:
     return total
 
 
+def depth_of(dim: Dim) -> int:
+    """How many operators (divisions, maxima, ...) are inside each other at most."""
+    if not isinstance(dim, Expr):
+        return 0
+    return max((a.depth for m, _ in dim.terms for a in m if isinstance(a, Call)), default=0)
+
+
 def _atom(operator: Operator, *operands: Dim) -> Expr:
-    return Expr((((Call(operator, operands),), 1),))
+    call = Call(operator, operands)
+    if call.depth > MAX_NESTING:
+        names = ", ".join(s.name for s in symbols_of(operands))
+        raise DimError(
+            f"a dimension that depends on {names} has more than {MAX_NESTING} divisions, maxima and "
+            "minima inside each other; give the sizes with --shape"
+        )
+    return Expr((((call,), 1),))
 
 
 def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
@@ -361,6 +394,10 @@ def bounds(dim: Dim) -> tuple[int, int]:
 
 
 Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+_COMPARE: Mapping[Comparison, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 def _never_negative(dim: Dim) -> bool:
@@ -386,13 +423,12 @@ def _never_negative(dim: Dim) -> bool:
 
 def prove(a: Dim, comparison: Comparison, b: Dim) -> bool | None:
     """True or False when the comparison holds or fails for every binding, None when unknown."""
-    difference = _combine(a, b, -1)
+    difference = 0 if a is b else _combine(a, b, -1)
     if not isinstance(difference, Expr):
-        low = high = difference
-    else:
-        low, high = bounds(difference)
+        return _COMPARE[comparison](difference, 0)
+    low, high = bounds(difference)
     at_least, at_most, more, less = low >= 0, high <= 0, low > 0, high < 0
-    if isinstance(difference, Expr) and low < 0 < high:
+    if low < 0 < high:
         at_least = _never_negative(difference)
         more = at_least and _never_negative(difference - 1)
         at_most = not at_least and _never_negative(-difference)
@@ -428,7 +464,8 @@ def symbols_of(dims: Dim | Iterable[Dim]) -> tuple[Symbol, ...]:
                         visit(operand)
 
     for d in (dims,) if isinstance(dims, int | Expr) else dims:
-        visit(d)
+        if isinstance(d, Expr):
+            visit(d)
     return tuple(seen)
 
 

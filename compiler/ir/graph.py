@@ -45,6 +45,10 @@ class Value:
     def uses(self) -> tuple[Use, ...]:
         return tuple(self._uses)
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._uses)
+
     def has_use(self, use: Use) -> bool:
         return use in self._uses
 
@@ -67,7 +71,7 @@ class Op:
 
     __slots__ = (
         "_next", "_operands", "_previous", "attributes", "bodies", "definition", "graph", "id",
-        "kind", "origins", "results",
+        "is_erased", "kind", "origins", "results",
     )  # fmt: skip
 
     def __init__(self, definition: OpDef, graph: Graph, id: int) -> None:
@@ -77,6 +81,7 @@ class Op:
         self.bodies: tuple[Graph, ...] = ()
         self.origins: tuple[str, ...] = ()
         self.results: tuple[Value, ...] = ()
+        self.is_erased = False
         self._operands: list[Value] = []
         self._previous: Op | None = None
         self._next: Op | None = None
@@ -94,10 +99,6 @@ class Op:
         """The only result.  Raises ValueError for an op that has another number."""
         (value,) = self.results
         return value
-
-    @property
-    def is_erased(self) -> bool:
-        return self.graph._ops.get(self.id) is not self
 
     @property
     def following(self) -> Op | None:
@@ -270,9 +271,9 @@ class Graph:
         for body in bodies:
             for symbol in body.symbols.values():
                 self.add_symbol(symbol)
-        for constraint in inference.constraints:
-            if constraint not in self.constraints:
-                self.constraints.append(constraint)
+        if inference.constraints:
+            known = set(self.constraints)
+            self.constraints += [c for c in dict.fromkeys(inference.constraints) if c not in known]
         self._ops[op.id] = op
         self._link(op, before)
         self._notify("added", op)
@@ -305,6 +306,7 @@ class Graph:
         for i, value in enumerate(op._operands):
             value._uses.pop(Use(op, i))
         del self._ops[op.id]
+        op.is_erased = True
         if op._previous is not None:
             op._previous._next = op._next
         else:

@@ -14,6 +14,7 @@ from graphwright.compiler.passes.match import facts_of
 from graphwright.compiler.passes.rewrite import Rewriter, is_pure
 from graphwright.compiler.target import Target
 
+
 @dataclass(frozen=True, slots=True)
 class EliminateCommon:
     """Merges pure ops of one name with the same operands, attributes and bodies.

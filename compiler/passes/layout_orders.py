@@ -34,7 +34,9 @@ def with_order(type: TensorType, order: Order) -> TensorType:
 
 def core(order: Iterable[int], shape: Sequence[Dim]) -> Order:
     """The order of the axes whose extent is not 1."""
-    return tuple(axis for axis in order if shape[axis] != 1)
+    if 1 not in shape:
+        return tuple(order)
+    return tuple([axis for axis in order if shape[axis] != 1])
 
 
 def same_bytes(a: Order, b: Order, shape: Sequence[Dim]) -> bool:

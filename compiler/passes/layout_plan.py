@@ -71,10 +71,12 @@ def best_plan(graph: Graph, target: Target) -> LayoutPlan:
     where that moves fewer bytes.
     """
     sizes, component = Sizes(), components_of(graph)
-    plans = [
-        LayoutPlan(graph, target, sizes, component, frozenset(chosen))
-        for chosen in (component.values(), ())
-    ]
+    plans: list[LayoutPlan] = []
+    for chosen in ((), component.values()):
+        plan = LayoutPlan(graph, target, sizes, component, frozenset(chosen))
+        if plan.cost == 0:
+            return plan
+        plans.insert(0, plan)
     follow, ignore = (plan.costs for plan in plans)
     better = frozenset(c for c in component.values() if follow.get(c, 0) <= ignore.get(c, 0))
     plans.append(LayoutPlan(graph, target, sizes, component, better))

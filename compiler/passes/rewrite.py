@@ -64,6 +64,8 @@ def rules_of(module: Any) -> tuple[Rule, ...]:
 
 def is_pure(op: Op) -> bool:
     """Whether the op and all its bodies are pure: only such ops are folded, shared or removed."""
+    if not op.bodies:
+        return op.definition.effect is Effect.PURE
     pending = [op]
     while pending:
         current = pending.pop()
@@ -79,7 +81,12 @@ def is_dead(op: Op) -> bool:
 
     An op that binds symbols is not: who mentions them is known to eliminate-dead only.
     """
-    if any(r.uses for r in op.results) or bound_by(op):
+    for result in op.results:
+        if result.is_used:
+            return False
+    if not op.bodies:
+        return op.definition.effect is not Effect.WRITES and not bound_by(op)
+    if bound_by(op):
         return False
     pending = [op]
     while pending:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from graphwright.frontends.onnx.model import check_model, import_model
+from graphwright.frontends.onnx.model import check_model, import_in_part, import_model
 
-__all__ = ["check_model", "import_model"]
+__all__ = ["check_model", "import_in_part", "import_model"]

@@ -8,6 +8,7 @@ body that its schema gives; model-local functions are inlined before any of thos
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -80,10 +81,10 @@ class Importer:
         except Tainted:
             results = ()
         except Refusal as e:
-            self.report(proto, origin, e.reason, e.fix)
+            self.report(proto, scope, origin, e.reason, e.fix)
             results = ()
         except (InferenceError, DimError) as e:
-            self.report(proto, origin, str(e))
+            self.report(proto, scope, origin, str(e))
             results = ()
         except GraphwrightError:
             raise
@@ -97,7 +98,7 @@ class Importer:
                 continue
             result = results[i] if i < len(results) else None
             if result is None and results:
-                self.report(proto, origin, f"its output {i} ({name!r}) is not supported")
+                self.report(proto, scope, origin, f"its output {i} ({name!r}) is not supported")
             scope.names[name] = TAINTED if result is None else self.named(result, scope, name)
 
     def named(self, value: Entry, scope: Scope, name: str) -> Entry:
@@ -110,11 +111,15 @@ class Importer:
             value.equals = name
         return value
 
-    def report(self, proto: NodeProto, origin: str, reason: str, fix: str = "") -> None:
+    def report(
+        self, proto: NodeProto, scope: Scope, origin: str, reason: str, fix: str = ""
+    ) -> None:
         domain = domain_of(proto.domain)
-        self.problems.append(
-            Problem(origin, f"{domain}:{proto.op_type}" if domain else proto.op_type, reason, fix)
-        )
+        op = f"{domain}:{proto.op_type}" if domain else proto.op_type
+        words = set(re.findall(r"\w+", reason))
+        attribute = next((a.name for a in proto.attribute if a.name in words), "")
+        version = scope.opset(proto.domain)
+        self.problems.append(Problem(origin, op, reason, fix, version, attribute))
 
     def lower_or_decide(self, node: Node) -> Sequence[Entry | None]:
         """The values of the node's outputs; where an input decides, of each choice in a branch."""

@@ -58,6 +58,25 @@ def check_model(
     return _import(read_source(source), shapes, allow, registry)[1]
 
 
+def import_in_part(
+    source: Any,
+    *,
+    shapes: ShapesLike | None = None,
+    allow: frozenset[str] = frozenset(),
+    registry: Registry = REGISTRY,
+) -> tuple[Graph, list[Problem]]:
+    """The graph of all that could be imported, and what could not.
+
+    Where there are problems, the graph's outputs are the values that nothing uses, so that the rest
+    of it can be examined.  Raises InvalidModelError and InputError as `import_model` does.
+    """
+    graph, problems = _import(read_source(source), shapes, allow, registry)
+    if problems:
+        ends = [r for op in graph.ops for r in op.results if not r.uses and op.kind != "source"]
+        graph.set_outputs(ends, [f"end{i}" for i in range(len(ends))])
+    return graph, problems
+
+
 def _import(
     source: Source, shapes: ShapesLike | None, allow: frozenset[str], registry: Registry
 ) -> tuple[Graph, list[Problem]]:

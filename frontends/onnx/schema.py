@@ -68,7 +68,12 @@ def check_known(node: Node) -> None:
     if schema_of(node.type, node.opset) is None:
         newer = schema_of(node.type, NEWEST_OPSET)
         hint = f"; it came with opset {newer.since_version}" if newer else ""
-        raise Refusal(f"ONNX has no op {node.type} in opset {node.opset}{hint}")
+        fix = (
+            f"export with opset {newer.since_version} or newer"
+            if newer
+            else "replace it by standard ops, or declare it in a domain of its own with custom_ops"
+        )
+        raise Refusal(f"ONNX has no op {node.type} in opset {node.opset}{hint}", fix)
     given = node.attribute_protos
     if missing := _required(node.type, node.opset) - given.keys():
         raise Refusal(f"its attribute {min(missing)} is missing")

@@ -147,9 +147,7 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
         case "conv":
             return "float32", packing.conv_size(shape, groups=given["groups"], shape=form)
         case "conv_transpose":
-            return "float32", packing.conv_transpose_size(
-                shape, groups=given["groups"], shape=form
-            )
+            return "float32", packing.conv_transpose_size(shape, groups=given["groups"], shape=form)
         case "depthwise":
             return "float32", packing.depthwise_size(shape, shape=form)
         case "recurrent":

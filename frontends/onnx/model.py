@@ -72,7 +72,7 @@ def import_in_part(
     """
     graph, problems = _import(read_source(source), shapes, allow, registry)
     if problems:
-        ends = [r for op in graph.ops for r in op.results if not r.uses and op.kind != "source"]
+        ends = [r for op in graph.ops for r in op.results if not r.users and op.kind != "source"]
         graph.set_outputs(ends, [f"end{i}" for i in range(len(ends))])
     return graph, problems
 

@@ -145,7 +145,7 @@ def qlinear_conv(node: Node) -> Value:
     return _channels_last(node, out) if last else out
 
 
-def _scaled_sums(
+def scaled_sums(
     node: Node, total: Value, a_scale: Value, b_scale: Value, bias: Value | None
 ) -> Value:
     """32-bit sums as float32: times the scales of both operands, plus a bias."""
@@ -164,7 +164,7 @@ def mat_mul_integer_to_float(node: Node) -> Value:
                 "quantize A with one scale and zero point",
             )
     total = multiply_integers(node, a, b, node.maybe(4), node.maybe(5))
-    return _scaled_sums(node, total, a_scale, b_scale, node.maybe(6))
+    return scaled_sums(node, total, a_scale, b_scale, node.maybe(6))
 
 
 def dynamic_quantize_mat_mul(node: Node) -> Value:
@@ -172,7 +172,7 @@ def dynamic_quantize_mat_mul(node: Node) -> Value:
     b, b_scale = node.x(1), node.x(2)
     a, a_scale, a_zero = dynamic_quantize_linear(node)
     total = multiply_integers(node, a, b, a_zero, node.maybe(3))
-    return _scaled_sums(node, total, a_scale, b_scale, node.maybe(4))
+    return scaled_sums(node, total, a_scale, b_scale, node.maybe(4))
 
 
 def qgemm(node: Node) -> Value:
@@ -187,7 +187,7 @@ def qgemm(node: Node) -> Value:
     if alpha != 1:
         a_scale = node.emit("mul", a_scale, node.scalar(alpha, F32))
     if not node.has_input(7):
-        return _scaled_sums(node, total, a_scale, b_scale, None)
+        return scaled_sums(node, total, a_scale, b_scale, None)
     if not node.has_input(8):
         raise Refusal("its y_scale has no y_zero_point", "give both or none")
     factor = factor_of(node, *(scale_of(node, s, 2, 1) for s in (a_scale, b_scale, node.x(7))))

@@ -12,6 +12,7 @@ from graphwright.compiler.codegen.cpp.data_dependent import (
     emit_non_zero,
     emit_unique,
 )
+from graphwright.compiler.codegen.cpp.packed import emit_matmul_packed
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
 from graphwright.compiler.codegen.cpp.random import emit_random
@@ -51,6 +52,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "random_uniform": emit_random,
     "random_normal": emit_random,
     "resize": emit_resize,
+    "matmul_packed": emit_matmul_packed,
     "lstm": emit_recurrent,
     "lstm_integer": emit_lstm_integer,
     "gru": emit_recurrent,

@@ -13,6 +13,7 @@ from graphwright.compiler.ir.ops import (
     integer,
     movement,
     norm,
+    packed,
     pointwise,
     pool,
     random,
@@ -26,7 +27,7 @@ from graphwright.compiler.ir.ops import (
 )
 
 _FAMILIES = (
-    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, pool, resize, sampling,
+    pointwise, functions, movement, indexing, reduction, norm, contraction, integer, packed, pool, resize, sampling,
     recurrent, recurrent_integer, attention, source, random, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

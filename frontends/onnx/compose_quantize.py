@@ -16,7 +16,7 @@ def _shaped(node: Node, v: Value, x: Value, axis: int, block: int) -> Value:
     if v.type.rank == 0:
         return v
     if block:
-        return _blocks(node, v, x, axis, block)
+        return by_blocks(node, v, x, axis, block)
     if v.type.rank != 1:
         raise Refusal(
             f"its scale or zero point is {v.type}, want one element or one an element of an axis"
@@ -30,7 +30,7 @@ def _shaped(node: Node, v: Value, x: Value, axis: int, block: int) -> Value:
     return node.reshape(v, [x.type.shape[axis] if i == axis else 1 for i in range(x.type.rank)])
 
 
-def _blocks(node: Node, v: Value, x: Value, axis: int, block: int) -> Value:
+def by_blocks(node: Node, v: Value, x: Value, axis: int, block: int) -> Value:
     """Each element of v along `axis` serves `block` elements of x; the last block may be short."""
     axis = node.axis(axis, x.type.rank)
     shape = v.type.shape

@@ -24,6 +24,19 @@ def scales(*shape: int, dtype: type = f32) -> np.ndarray:
     return (0.01 + 0.02 * RNG.random(shape)).astype(dtype)
 
 
+def grouped(
+    a: np.ndarray, b: np.ndarray, s: np.ndarray, zeros: np.ndarray, group: np.ndarray, **_: int
+) -> list[np.ndarray]:
+    """By the text: column k has the scale and zero point of block g_idx[k].  With packed zero points
+    ONNX Runtime's kernel for this deprecated input gives something else."""
+
+    def low_high(x: np.ndarray) -> np.ndarray:
+        return np.stack([x & 15, x >> 4], -1).reshape(len(x), -1).astype(np.float64)
+
+    w = low_high(b.reshape(len(b), -1)) - low_high(zeros)[:, : s.shape[1]][:, group]
+    return [(a @ (w * s[:, group]).T).astype(f32)]
+
+
 def n_bits(
     bits: int,
     block: int,

@@ -67,7 +67,7 @@ def n_bits(
     while inputs[-1] is None:
         inputs.pop()
     tolerance = 5e-3 if dtype is np.float16 else 1e-5
-    return Case("MatMulNBits", inputs, {"bits": bits, "block_size": block, "K": depth, "N": count, **attributes}, tolerance=tolerance)  # fmt: skip
+    return Case("MatMulNBits", inputs, {"bits": bits, "block_size": block, "K": depth, "N": count, **attributes}, tolerance=tolerance, reference=grouped if group and zeros else None)  # fmt: skip
 
 
 N_BITS = [

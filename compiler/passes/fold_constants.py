@@ -30,7 +30,8 @@ class FoldConstants:
     `limit` bounds by how many bytes folding may make the stored constants grow in one run of the
     pipeline; a constant that only the folded op used is counted as freed.  A repeated value stays one stored
     element whatever its shape, and is never materialised to be folded.  The dequantize of a
-    constant is left alone: the integers are what should be stored and shipped.  A result that
+    constant of at most 8 bits is left alone unless `dequantize` is set: the integers are what should
+    be stored and shipped, as long as there is hope that they are what is multiplied.  A result that
     depends on named weights carries the recipe that makes it from them.
 
         %0 = constant {value = splat(2.0): f32[4]}     =>   %0 = constant {value = splat(4.0): f32[4]}
@@ -40,6 +41,7 @@ class FoldConstants:
 
     name: ClassVar[str] = "fold-constants"
     limit: int = 64 * 2**20
+    dequantize: bool = False
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in the number of ops, besides the work of the references."""
@@ -53,7 +55,7 @@ class FoldConstants:
                 for op in current.ops:
                     if rw.exhausted:
                         break
-                    if not is_foldable(op):
+                    if not is_foldable(op, dequantize=self.dequantize):
                         continue
                     if op.name == "constant":
                         _make_splat(rw, op)
@@ -88,12 +90,17 @@ def _make_splat(rw: Rewriter, op: Op) -> None:
             rw.replace(rw.constant(compact, op.attribute("recipe")))
 
 
-def is_foldable(op: Op) -> bool:
-    """Whether folding applies: pure, no body, all operands known, and not to be kept as it is."""
+def is_foldable(op: Op, *, dequantize: bool = False) -> bool:
+    """Whether folding applies: pure, no body, all operands known, and not to be kept as it is.
+
+    `dequantize`: that of integers of at most 8 bits too.
+    """
     if op.kind in _UNFOLDED or not op.results or not is_pure(op):
         return False
-    if op.name in ("full", "iota", "dequantize", "relayout"):
+    if op.name in ("full", "iota", "relayout"):
         return False  # a recipe each, smaller than its value
+    if op.name == "dequantize" and not dequantize and op.operands[0].type.dtype.bits <= 8:
+        return False
     if any(not r.type.is_static or r.type.layout is not None for r in op.results):
         return False
     return all(_known(v) for v in op.operands)

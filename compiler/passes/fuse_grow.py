@@ -15,6 +15,7 @@ from graphwright.compiler.passes.fuse_clusters import Cluster, Clusters
 from graphwright.compiler.passes.fuse_region import (
     INVERTIBLE,
     Region,
+    better_below,
     describe_region,
     domain_shapes,
     is_fusable,
@@ -236,7 +237,7 @@ class Growth:
                     continue
                 if user.kind is Kind.MOVEMENT:
                     chain = self.movement_from(user)
-                elif user.kind is Kind.POINTWISE and fits(user):
+                elif user.kind is Kind.POINTWISE and fits(user) and not better_below(user):
                     chain = [user]
                 else:
                     continue

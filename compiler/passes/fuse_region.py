@@ -38,6 +38,23 @@ def is_fusable(op: Op) -> bool:
     return op.kind in FUSABLE and op.definition.effect is Effect.PURE and not op.bodies
 
 
+def better_below(op: Op) -> bool:
+    """Whether a pointwise op that widens a value, or makes a second one of it, only feeds reductions.
+
+    They can compute it as they read, while in the region above it would be more bytes to write.
+    """
+    if not op.result.users or op.result.is_output:
+        return False
+    if any(u.kind is not Kind.REDUCTION or not is_fusable(u) for u in op.result.users):
+        return False
+    large = [v for v in op.operands if v.type.shape == op.result.type.shape]
+    if len(large) != 1:
+        return False
+    (value,) = large
+    needed = value.is_output or len(value.users) > 1
+    return needed or value.type.dtype.bits < op.result.type.dtype.bits
+
+
 def is_single_constant(value: Value) -> bool:
     """Whether a value is a constant of one element, which regions hold a copy of."""
     op = value.op

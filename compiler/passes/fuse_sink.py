@@ -15,7 +15,7 @@ from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import Effect, Kind
-from graphwright.compiler.passes.fuse_region import INVERTIBLE, is_single_constant
+from graphwright.compiler.passes.fuse_region import INVERTIBLE, better_below, is_single_constant
 from graphwright.compiler.passes.layout_orders import complete, core, kept_axes, with_order
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import reshape_groups, view_of
@@ -45,11 +45,37 @@ def sink_views(rw: Rewriter) -> None:
             continue
         for index in reversed(range(len(op.operands))):
             chain = _views_above(op.operands[index], near)
+            if chain and (better_below(op) or _needs_it_whole(op, chain[-1].operands[0])):
+                continue
             if chain and op.operands[index].type.shape == shape:
                 moved = _sink(rw, op, index, chain)
                 if moved is not None:
                     near.add(moved)
                     break
+
+
+def _needs_it_whole(op: Op, value: Value) -> bool:
+    """Whether another operand of a pointwise op comes from a reduction of the value it works on.
+
+    The root's region could not hold the op; that of the reduction can, below its views.
+    """
+    pending, seen = list(op.operands), 0
+    while pending and seen < LOOK_AHEAD:
+        seen += 1
+        made = pending.pop().op
+        if made is None or made.kind not in (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION):
+            continue
+        if made.kind is Kind.REDUCTION:
+            above = made.operands[0]
+            for _ in range(LOOK_AHEAD):
+                if above is value:
+                    return True
+                if above.op is None or above.op.kind not in (Kind.POINTWISE, Kind.MOVEMENT):
+                    break
+                above = above.op.operands[0]
+            continue
+        pending += made.operands if made.kind is Kind.POINTWISE else made.operands[:1]
+    return False
 
 
 def _keep_axes(rw: Rewriter, op: Op) -> None:

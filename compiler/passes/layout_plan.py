@@ -27,7 +27,7 @@ def is_flexible(op: Op) -> bool:
     """Whether an op's kernel takes every operand and gives its result in any order of axes."""
     return op.definition.effect is Effect.PURE and (
         op.kind in (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION)
-        or (op.kind is Kind.CONTRACTION and op.name == "matmul")
+        or (op.kind is Kind.CONTRACTION and op.name in ("matmul", "matmul_integer"))
     )
 
 

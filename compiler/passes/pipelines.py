@@ -15,6 +15,11 @@ SIMPLIFY = (
     "(raise-patterns,fold-batch-norm,decompose,canonicalize,fold-constants,eliminate-common,"
     "eliminate-dead)*"
 )
+# Where contractions run in integers; the weights of those that do not become floats.
+QUANTIZE = (
+    "quantize-contractions,"
+    "(canonicalize,fold-constants{dequantize=true},eliminate-common,eliminate-dead)*,"
+)
 
 
 def default_pipeline(
@@ -32,5 +37,6 @@ def default_pipeline(
         return f"decompose,{narrow}{LOWER}"
     if opt == 1:
         return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{narrow}{LOWER}"
-    layout = "propagate-layout," if target.kind == "cpu" else ""
-    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{layout}{LOWER},order"
+    cpu = target.kind == "cpu"
+    quantize, layout = (QUANTIZE, "propagate-layout,") if cpu else ("", "")
+    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{quantize}{layout}{LOWER},order"

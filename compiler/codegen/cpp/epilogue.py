@@ -17,7 +17,7 @@ from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import Size
 from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
-from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter
+from graphwright.compiler.codegen.cpp.scalar_text import NARROW, Names, ScalarWriter, holds_wide
 from graphwright.compiler.codegen.cpp.types import scalar_type, stored
 from graphwright.compiler.codegen.expressions import Domain, Variable, split_linear
 from graphwright.compiler.codegen.lower import (
@@ -32,7 +32,6 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr, Symbol
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.types import F32, DType
-
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -106,26 +105,27 @@ def build_epilogue(
             total = low.apply(add, total, low.at(bias, (at[bias_axis],)))
         return total
 
-    constants: dict[str, str] = {}
+    constants: dict[str, DType] = {}
 
     def _constant(value: Value) -> Node | None:
         """A number of the body as a scalar of the kernel, so that layers share it."""
-        op = value.op
-        if op is None or op.name != "constant" or value.type.dtype is not F32:
+        op, dtype = value.op, value.type.dtype
+        if op is None or op.name != "constant" or dtype not in (F32, *NARROW):
             return None
         literal = op.attribute("value")
         if not (literal.is_splat or literal.elements == 1):
             return None
-        number = float(np.float32(literal.array().reshape(-1)[0]))
-        if number in (0.0, 1.0):
+        number = literal.array().reshape(-1)[0]
+        if number in (0, 1):
             return None
-        bits = int(np.float32(number).view(np.uint32))
+        bits = int(number.view(np.uint32)) if dtype is F32 else int(number)
+        for known, other in constants.items():
+            if other is dtype and builder.scalars[f"{known}_bits"] == bits:
+                return low.node(Given(known, dtype))
         name = f"number{len(constants)}"
-        for known, scalar in constants.items():
-            if builder.scalars[scalar] == bits:
-                name = known
-        constants[name] = builder.scalar(f"{name}_bits", bits)
-        return low.node(Given(name, F32))
+        builder.scalar(f"{name}_bits", bits)
+        constants[name] = dtype
+        return low.node(Given(name, dtype))
 
     low = EpilogueLowering(domain, operands, given)
     stores: list[Store] = []
@@ -156,6 +156,14 @@ def build_epilogue(
         f"namespace {{\nstruct KERNEL_NAME_epilogue {{\n{text}\n}};\n}}  // namespace\n"
     )
     return f"KERNEL_NAME_epilogue{{{', '.join([*(p.name for p in pointers), *scalars])}}}"
+
+
+def _declaration(name: str, dtype: DType, *, wide: bool) -> str:
+    """The C++ statement that makes a number of the scalar with its bits."""
+    if dtype is F32:
+        return f"const float {name} = gw::bits_float(static_cast<uint32_t>({name}_bits));"
+    type = "int32_t" if wide else scalar_type(dtype)
+    return f"const {type} {name} = static_cast<{type}>({name}_bits);"
 
 
 def after(root: Op) -> set[Value]:
@@ -264,16 +272,22 @@ def _operator(
     operands: Operands,
     results: Sequence[Value],
     names: Names,
-    constants: Mapping[str, str],
+    constants: Mapping[str, DType],
     size: Size,
     sum_dtype: DType,
 ) -> list[str]:
-    """The functor's call operator."""
+    """The functor's call operator.
+
+    Columns go in pieces of at most a panel.  What memory holds in fewer than 32 bits is widened
+    before the loop over a piece and narrowed behind it, so that the loop has one width.
+    """
     of_sum = scalar_type(sum_dtype)
     given = {name: (name, -1) for name in constants}
-    writer = ScalarWriter(part, operands.pointers, names, size, given=given)
-    *outer, first, _ = part.loops
+    *outer, first, last = part.loops
     rows_first = first.name == "row"
+    narrow = _Narrow(part, last, results, operands) if rows_first and holds_wide(part) else None
+    read = narrow.read if narrow is not None else {}
+    writer = ScalarWriter(part, operands.pointers, names, size, given=given, read=read)
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]
     batched = levels[1] if outer else []
     middle, inner = levels[-2], levels[-1]
@@ -281,20 +295,28 @@ def _operator(
         f"  GW_INLINE void operator()(const {of_sum}* GW_RESTRICT tile, int64_t ld, int64_t batch,",
         "                            int64_t row0, int64_t rows, int64_t col0, int64_t cols) const {",
         *([] if outer else ["    (void)batch;"]),
-        *(
-            f"    const float {name} = gw::bits_float(static_cast<uint32_t>({scalar}));"
-            for name, scalar in constants.items()
-        ),
+        *(f"    {_declaration(n, t, wide=writer.wide)}" for n, t in constants.items()),
         *(f"    {x}" for x in [*levels[0], *batched]),
     ]
+    stores: list[str] = []
+    for s in part.stores:
+        value = stored(results[s.output].type.dtype, writer.text(s.node))
+        if narrow is not None and s.output in narrow.stores:
+            stores.append(f"narrow{s.output}[c] = {value};")
+        else:
+            stores.append(f"out{s.output}[{writer.index(s.offset)}] = {value};")
     row_loop = ["for (int64_t r = 0; r < rows; ++r) {", "  const int64_t row = row0 + r;"]
+    if narrow is not None and (narrow.loads or narrow.stores):
+        lines += [
+            *(f"    {x}" for x in row_loop),
+            *(f"      {x}" for x in middle),
+            *(f"      {x}" for x in narrow.lines(writer, inner, stores, of_sum)),
+            "    }",
+            "  }",
+        ]
+        return lines
     column_loop = ["for (int64_t c = 0; c < cols; ++c) {", "  const int64_t col = col0 + c;"]
     a, b = (row_loop, column_loop) if rows_first else (column_loop, row_loop)
-    stores = [
-        f"out{s.output}[{writer.index(s.offset)}] = "
-        f"{stored(results[s.output].type.dtype, writer.text(s.node))};"
-        for s in part.stores
-    ]
     lines += [
         *(f"    {x}" for x in a),
         *(f"      {x}" for x in middle),
@@ -307,6 +329,59 @@ def _operator(
         "  }",
     ]
     return lines
+
+
+class _Narrow:
+    """Loads and stores of small integers along the columns, apart from the loop that calculates.
+
+    `read`: what the loop reads for a load, by the load's id; `stores`: outputs that it leaves in a buffer.
+    """
+
+    def __init__(
+        self, part: Part, column: Symbol, results: Sequence[Value], operands: Operands
+    ) -> None:
+        def lies_along(offset: Dim) -> bool:
+            derived = any(v in part.domain.definitions for v in part.domain.variables_of(offset))
+            return not derived and split_linear(part.resolve(offset), column)[0] == 1
+
+        self.loads: dict[str, Load] = {}
+        self.pointers = operands.pointers
+        for node in part.nodes:
+            if isinstance(node, Load) and node.dtype in NARROW and lies_along(node.offset):
+                self.loads[f"wide{len(self.loads)}"] = node
+        self.read = {id(node): f"{name}[c]" for name, node in self.loads.items()}
+        self.stores = {
+            s.output: s
+            for s in part.stores
+            if results[s.output].type.dtype in NARROW and lies_along(s.offset)
+        }
+
+    def lines(
+        self, writer: ScalarWriter, inner: Sequence[str], stores: Sequence[str], of_sum: str
+    ) -> list[str]:
+        """The loop over the pieces of a row."""
+        out = ["for (int64_t c0 = 0; c0 < cols; c0 += gw::kNR) {"]
+        out.append("  const int64_t count = cols - c0 < gw::kNR ? cols - c0 : gw::kNR;")
+        out += [f"  int32_t {name}[gw::kNR];" for name in self.loads]
+        out += [f"  int32_t narrow{output}[gw::kNR];" for output in self.stores]
+        if self.loads:
+            out += ["  {", "    const int64_t col = col0 + c0;"]
+            for name, node in self.loads.items():
+                at = f"{self.pointers[node.source]} + ({writer.index(node.offset)})"
+                out.append(f"    gw::widen({name}, {at}, count);")
+            out.append("  }")
+        out += ["  GW_COLUMNS", "  for (int64_t c = 0; c < count; ++c) {"]
+        out.append("    const int64_t col = col0 + c0 + c;")
+        out.append(f"    const {of_sum} sum = tile[r * ld + c0 + c];")
+        out += [f"    {x}" for x in [*inner, *stores]]
+        out.append("  }")
+        if self.stores:
+            out.append("  const int64_t col = col0 + c0;")
+            for output, store in self.stores.items():
+                at = f"out{output} + ({writer.index(store.offset)})"
+                out.append(f"  gw::narrow({at}, narrow{output}, count);")
+        out.append("}")
+        return out
 
 
 def check_float(root: Op) -> None:

@@ -61,8 +61,11 @@ class _Zero:
             if at is not None:
                 self.text = f"*({region.address(at)})"
 
-    def __str__(self) -> str:
-        return str(self.number) if self.number is not None else f"int32_t{{{self.text}}}"
+    def written(self, region: ContractionRegion, name: str) -> str:
+        """The C++ expression; a known number is a scalar of the kernel, so that layers share it."""
+        if self.number is None:
+            return f"int32_t{{{self.text}}}"
+        return f"static_cast<int32_t>({region.scalar(name, self.number)})"
 
     @property
     def is_scalar(self) -> bool:
@@ -135,7 +138,7 @@ def _one_matrix(
         f"g.m = {region.scalar('m', rows)};",
         f"g.n = {region.scalar('n', out[-1])};",
         f"g.k = {region.scalar('k', depth)};",
-        f"g.a_zero = {a_zero};",
+        f"g.a_zero = {a_zero.written(region, 'a_zero')};",
         f"g.zeros = {str(zeros).lower()};",
         f"gw::integer_gemm<gw::Left::{_LEFT[left]}>(g, epilogue, pool);",
     ]
@@ -216,8 +219,8 @@ def _emit_batched(
     signed = str(b.type.dtype is I8).lower()
     region.builder.body += [
         *lines,
-        f"g.a_zero = {a_zero};",
-        f"g.b_zero = {b_zero};",
+        f"g.a_zero = {a_zero.written(region, 'a_zero')};",
+        f"g.b_zero = {b_zero.written(region, 'b_zero')};",
         f"gw::integer_matmul<gw::Left::{_LEFT[a.type.dtype]}, {signed}>(g, epilogue, pool);",
     ]
     return region.launch("gw/integer_matmul.h")
@@ -252,7 +255,7 @@ def emit_conv_integer(region: ContractionRegion) -> EmittedLaunch | None:
     region.builder.body += [
         f"const auto epilogue = {epilogue};",
         *conv_fields(region, source, weights, struct="gw::IntegerConv"),
-        f"c.x_zero = {x_zero};",
+        f"c.x_zero = {x_zero.written(region, 'x_zero')};",
         f"c.zeros = {str(packed_zeros).lower()};",
         f"{template}(c, epilogue, pool);",
     ]

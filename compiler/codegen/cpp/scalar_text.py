@@ -25,7 +25,10 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Symbol
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.op import OpDef
-from graphwright.compiler.ir.types import DType
+from graphwright.compiler.ir.types import I8, I16, I32, U8, DType
+
+
+NARROW = (I8, U8, I16)
 
 
 class Names:
@@ -50,7 +53,9 @@ class ScalarWriter:
     item depends on (-1: none); `statements(level)` writes those of one level, operands first.
     `pointers` maps body inputs to the names of their C++ pointers; `given` says what a given scalar
     is in C++ and at which level it is known (default: its name, at the innermost); `size` names
-    the scalar of a dim over model symbols.
+    the scalar of a dim over model symbols; `read` says what loads (by id) are that something read already.
+
+    Small integers are int32_t where that makes no difference (`wide`): a loop in one width vectorises.
     """
 
     def __init__(
@@ -61,9 +66,11 @@ class ScalarWriter:
         size: Size,
         *,
         given: Mapping[str, tuple[str, int]] | None = None,
+        read: Mapping[int, str] | None = None,
     ) -> None:
         self.part, self.pointers, self.names, self.size = part, pointers, names, size
         self._given = given or {}
+        self._read = read or {}
         self.variables: dict[Symbol, str] = {}
         self._texts: dict[int, str] = {}
         self._levels: dict[int | Symbol, int] = {v: i for i, v in enumerate(part.loops)}
@@ -71,6 +78,7 @@ class ScalarWriter:
         self._items = self._unconditional(
             [s.node for s in part.stores], [s.offset for s in part.stores]
         )
+        self.wide = holds_wide(part)
 
     # -- order and levels
 
@@ -167,7 +175,7 @@ class ScalarWriter:
     def text(self, node: Node) -> str:
         """The expression of a node that has been written (or needs no statement)."""
         if isinstance(node, Number):
-            return literal(node.value, node.dtype)
+            return literal(node.value, I32 if self._is_wide(node) else node.dtype)
         if isinstance(node, Given):
             return self._given.get(node.name, (node.name, 0))[0]
         return self._texts[id(node)]
@@ -177,8 +185,10 @@ class ScalarWriter:
             return self._define_variable(item)
         if id(item) in self._texts or isinstance(item, Number | Given):
             return []
-        type = scalar_type(item.dtype)
+        type = "int32_t" if self._is_wide(item) else scalar_type(item.dtype)
         match item:
+            case Load() if id(item) in self._read:
+                expression, name = self._read[id(item)], self.names.fresh("v")
             case Load():
                 pointer = self.pointers[item.source]
                 expression = read(item.source.type.dtype, pointer, self.index(item.offset))
@@ -197,6 +207,9 @@ class ScalarWriter:
                 return self._choose(item)
         self._texts[id(item)] = name
         return [f"const {type} {name} = {_bare(expression)};"]
+
+    def _is_wide(self, node: Node) -> bool:
+        return self.wide and node.dtype in NARROW
 
     def _define_variable(self, variable: Symbol) -> list[str]:
         if variable in self.variables:
@@ -217,7 +230,7 @@ class ScalarWriter:
         tests = [self._condition(a, b) for a, b in node.conditions]
         test = " && ".join(tests)
         name = self.names.fresh("chosen")
-        type = scalar_type(node.dtype)
+        type = "int32_t" if self._is_wide(node) else scalar_type(node.dtype)
         simple = [self._simple(branch) for branch in (node.then, node.otherwise)]
         self._texts[id(node)] = name
         if simple[0] is not None and simple[1] is not None:
@@ -267,6 +280,8 @@ class ScalarWriter:
     def _apply(self, node: Apply) -> str:
         own = node.arguments[0].dtype
         template = cpp_template(node)
+        if node.definition.name == "quantize" and node.dtype in NARROW:
+            template = self._quantize(node)
         if not template:
             assert node.op is not None
             raise problem(node.op, f"it has no C++ spelling for {own.long_name}")
@@ -274,6 +289,33 @@ class ScalarWriter:
         attributes = {k: attribute_text(v, own) for k, v in node.attributes}
         text = template.format(*arguments, **attributes)
         return _narrowed(node, text, arguments)
+
+
+    def _quantize(self, node: Apply) -> str:
+        """The spelling of a quantize to a small integer, which stays in 32 bits if that is wanted."""
+        scale = node.arguments[1]
+        wide = "_wide" if self.wide else ""
+        if isinstance(scale, Number) and float(scale.value) == 1.0:
+            return f"gw::quantize_unscaled{wide}<{{dtype}}>({{0}}, {{2}})"
+        return f"gw::quantize{wide}<{{dtype}}>({{0}}, {{1}}, {{2}})"
+
+
+def holds_wide(part: Part) -> bool:
+    """Whether the small integers of a part are held in 32 bits: where they turn from and to floats."""
+    nodes = part.nodes
+    names = [n.definition.name for n in nodes if isinstance(n, Apply)]
+    return ("quantize" in names or "dequantize" in names) and all(map(_may_be_wide, nodes))
+
+
+def _may_be_wide(node: Node) -> bool:
+    """Whether a node means the same when small integers, within their range, are held in 32 bits."""
+    if not isinstance(node, Apply):
+        return not isinstance(node, Wrapped | Index) or node.dtype not in NARROW
+    if node.dtype in NARROW:
+        return node.definition.name in ("quantize", "maximum", "minimum", "clip", "where")
+    if any(a.dtype in NARROW for a in node.arguments):
+        return node.definition.name in ("dequantize", "cast")
+    return True
 
 
 def _narrowed(node: Apply, text: str, arguments: Sequence[str]) -> str:

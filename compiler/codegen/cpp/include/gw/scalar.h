@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "math.h"
+#include "narrow.h"
 #include "small.h"
 
 namespace gw GW_HIDDEN {
@@ -117,9 +118,41 @@ GW_INLINE To cast(From x, bool) {
   }
 }
 
+// x / scale, correctly rounded, by the reciprocal of a scale that does not change in a loop (P. Markstein, IA-64 and
+// Elementary Functions, 2000: a quotient within an ulp or so becomes the right one by its remainder, which fma
+// gives exactly). Scales are 2^-100 to 2^100; beyond that the last bit may differ. Where the reciprocal's product is
+// infinite or no number, so is the quotient.
+GW_INLINE float divide_by_scale(float x, float scale) {
+  const float inverse = 1.0f / scale, near = x * inverse;
+  const float exact = __builtin_fmaf(__builtin_fmaf(-near, scale, x), inverse, near);
+  return exact == exact ? exact : near;
+}
+GW_INLINE double divide_by_scale(double x, double scale) { return x / scale; }
+
+// Rounded to an integer, moved by the zero point and limited to the range of To, NaN is 0; the scale is 1. `wide`: in
+// 32 bits, for loops that are all of that width.
+template <class To, class T, class Zero>
+GW_INLINE int32_t quantize_unscaled_wide(T x, Zero zero_point) {
+  constexpr T least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+  const T moved = round_even(x) + static_cast<T>(zero_point);
+  const T low = moved > least ? moved : least, inside = low < most ? low : most;
+  return moved != moved ? 0 : static_cast<int32_t>(inside);
+}
+template <class To, class T, class Zero>
+GW_INLINE int32_t quantize_wide(T x, T scale, Zero zero_point) {
+  return quantize_unscaled_wide<To>(divide_by_scale(x, scale), zero_point);
+}
+template <class To, class T>
+GW_INLINE To quantize_unscaled(T x, To zero_point) {
+  if constexpr (sizeof(To) > 2) {
+    return cast<To>(round_even(x) + static_cast<T>(zero_point), true);
+  } else {
+    return static_cast<To>(quantize_unscaled_wide<To>(x, zero_point));
+  }
+}
 template <class To, class T>
 GW_INLINE To quantize(T x, T scale, To zero_point) {
-  return cast<To>(round_even(x / scale) + static_cast<T>(zero_point), true);
+  return quantize_unscaled<To>(divide_by_scale(x, scale), zero_point);
 }
 template <class To, class From, class S>
 GW_INLINE To dequantize(From x, S scale, From zero_point) {

@@ -29,6 +29,7 @@ from graphwright.compiler.target import Target
 _ROW_LIMIT, _LEAST_STEP = 32767.0, 2.0**-126
 # Sums of 16-bit products stay below this: 2^31 less the rounding of a division in float32.
 _SUM_LIMIT = float(2**31 - 256)
+_WINDOW = ("strides", "low", "high", "dilations", "groups")
 
 
 def _scaled(rw: Rewriter, total: Value, scales: Sequence[Value], op: Op) -> bool:
@@ -102,7 +103,8 @@ def conv_of_dequantized(op: Op, rw: Rewriter) -> bool | None:
         zero = rw.value("reshape", zero, shape=filters)
     if scale.type.rank:
         scale = rw.value("reshape", scale, shape=(*filters, *(1,) * (rank - 2)))
-    total = rw.create("conv_integer", [x.integers, w.integers, x.zero, zero], op.attributes).result
+    window = {name: op.attribute(name) for name in _WINDOW}
+    total = rw.create("conv_integer", [x.integers, w.integers, x.zero, zero], window).result
     if len(op.operands) == 2:
         return _scaled(rw, total, [x.scale, scale], op)
     factor = rw.value("mul", scale, x.scale)
@@ -166,7 +168,10 @@ def _fitting(rw: Rewriter, b: Quantized) -> Value:
 def _integer_sums(value: Value) -> bool:
     """Whether a value is the float32 of sums that an integer contraction made."""
     cast = op_named(value, "cast")
-    return cast is not None and op_named(cast.operands[0], "matmul_integer", "conv_integer") is not None
+    return (
+        cast is not None
+        and op_named(cast.operands[0], "matmul_integer", "conv_integer") is not None
+    )
 
 
 @rule("quantize")

@@ -33,6 +33,7 @@ from graphwright.compiler.ir.dims import Dim, Expr, Symbol
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.types import F32, DType
 
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """The extents of batch, row and column, and the result's coordinates at one of them."""

@@ -290,7 +290,6 @@ class ScalarWriter:
         text = template.format(*arguments, **attributes)
         return _narrowed(node, text, arguments)
 
-
     def _quantize(self, node: Apply) -> str:
         """The spelling of a quantize to a small integer, which stays in 32 bits if that is wanted."""
         scale = node.arguments[1]

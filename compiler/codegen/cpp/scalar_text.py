@@ -27,7 +27,6 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.op import OpDef
 from graphwright.compiler.ir.types import I8, I16, I32, U8, DType
 
-
 NARROW = (I8, U8, I16)
 
 

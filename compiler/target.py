@@ -9,7 +9,7 @@ from typing import Literal
 # ops with a fixed layout are row-major.
 CHANNELS_INNERMOST: dict[str, tuple[str, ...]] = {
     "cpu": ("conv", "conv_integer", "conv_transpose", "max_pool", "average_pool", "resize", "lrn"),
-    "cuda": (),
+    "cuda": ("conv", "conv_transpose", "max_pool", "average_pool", "resize"),
 }
 
 CPU_LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "native", "aarch64")

@@ -28,6 +28,9 @@ def _driver() -> Any:
         ) from e
 
 
+MAP_BYTES = 128  # of an encoded tensor map
+
+
 class CudaError(ArtifactError):
     """A driver call failed; `code` is the driver's error name."""
 
@@ -156,6 +159,38 @@ class Device:
     def synchronize(self, stream: Any) -> None:
         check("cuStreamSynchronize", self.driver.cuStreamSynchronize(stream))
 
+    # -- graphs
+
+    def add_programmatic_edge(self, graph: Any, before: Any, after: Any) -> None:
+        """`after` may start while `before` runs: it waits by itself."""
+        d = self.driver
+        edge = d.CUgraphEdgeData()
+        edge.from_port = int(d.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+        edge.type = int(d.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+        add = getattr(d, "cuGraphAddDependencies_v2", d.cuGraphAddDependencies)
+        check("cuGraphAddDependencies", add(graph, [before], [after], [edge], 1))
+
+    def encode(self, made: TensorMap, address: int) -> bytes:
+        """The 128 bytes of a tensor map over memory at `address`, a multiple of 16."""
+        d = self.driver
+        rank = len(made.box)
+        strides = [d.cuuint64_t(n * made.bytes) for n in made.strides[-2::-1]]
+        result = d.cuTensorMapEncodeTiled(
+            d.CUtensorMapDataType(made.kind),
+            rank,
+            address,
+            [d.cuuint64_t(n) for n in reversed(made.shape)],
+            strides,
+            [d.cuuint32_t(n) for n in reversed(made.box)],
+            [d.cuuint32_t(1)] * rank,
+            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            d.CUtensorMapSwizzle(made.swizzle),
+            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        encoded = check("cuTensorMapEncodeTiled", result)
+        return ctypes.string_at(encoded.getPtr(), MAP_BYTES)
+
     # -- modules and launches
 
     def load_module(self, image: bytes, what: str) -> Any:
@@ -174,10 +209,43 @@ class Device:
         return f
 
 
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a tensor map says beside the address.  Row-major: the last axis has stride 1.
+
+    `kind` and `swizzle` as the driver numbers them; `bytes` of an element; `strides` in elements.
+    """
+
+    kind: int
+    bytes: int
+    swizzle: int
+    box: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class AlignedBytes:
+    """128 bytes at a multiple of 64, as a tensor map must lie."""
+
+    def __init__(self, value: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + 64)
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        self.value = value
+
+    @property
+    def value(self) -> bytes:
+        return ctypes.string_at(self.address, MAP_BYTES)
+
+    @value.setter
+    def value(self, data: bytes) -> None:
+        ctypes.memmove(self.address, data, MAP_BYTES)
+
+
 class Parameters:
     """The argument block of one kernel: typed slots that can be rewritten, and their address table.
 
-    `kinds`: "p" (device pointer), "i32", "i64", "f32", one a parameter, in order.
+    `kinds`: "p" (device pointer), "i32", "i64", "f32", "map" (the bytes of a tensor map), one a
+    parameter, in order.
     """
 
     _CTYPES = {
@@ -187,10 +255,13 @@ class Parameters:
         "f32": ctypes.c_float,
     }
 
-    def __init__(self, kinds: Sequence[str], values: Sequence[int]) -> None:
-        self.slots = [self._CTYPES[k](v) for k, v in zip(kinds, values, strict=True)]
+    def __init__(self, kinds: Sequence[str], values: Sequence[Any]) -> None:
+        self.slots = [
+            AlignedBytes(v) if k == "map" else self._CTYPES[k](v)
+            for k, v in zip(kinds, values, strict=True)
+        ]
         self._table = (ctypes.c_void_p * max(len(self.slots), 1))(
-            *(ctypes.addressof(s) for s in self.slots)
+            *(s.address if isinstance(s, AlignedBytes) else ctypes.addressof(s) for s in self.slots)
         )
 
     @property
@@ -198,5 +269,5 @@ class Parameters:
         """Address of the `void**` that launches take."""
         return ctypes.addressof(self._table)
 
-    def set(self, index: int, value: int) -> None:
+    def set(self, index: int, value: Any) -> None:
         self.slots[index].value = value

@@ -19,11 +19,12 @@ import numpy as np
 from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile
 from graphwright.runtime.binding import Signature, describe
-from graphwright.runtime.cuda_driver import Device, Parameters, check
+from graphwright.runtime.cuda_driver import Device
+from graphwright.runtime.cuda_graph import Grid, Node, Replay, zero_bytes
 from graphwright.runtime.expressions import evaluate_expression
 from graphwright.runtime.interop import as_array
 from graphwright.runtime.manifest import Kernel, Variant
-from graphwright.runtime.program import Placement, Program
+from graphwright.runtime.program import Program
 
 ALIGNMENT = 256  # bytes, of weights and of staged inputs and outputs
 POINTER_ALIGNMENT = 16  # what kernels assume of every tensor
@@ -47,112 +48,6 @@ def choose_variant(variants: Sequence[Variant], arch: str) -> Variant:
     )
 
 
-class Node:
-    """One kernel node: the function, its parameters, and where its pointers come from."""
-
-    __slots__ = ("block", "first_pointer", "function", "grid", "handle", "parameters", "places",
-                 "shared")  # fmt: skip
-
-    def __init__(
-        self,
-        function: Any,
-        kernel: Kernel,
-        grid: tuple[int, int, int],
-        pointers: Sequence[int],
-        scalars: Sequence[int],
-        first_pointer: int,
-    ) -> None:
-        kinds: list[str] = []
-        values: list[int] = []
-        self.places: list[tuple[int, int]] = []  # (parameter, pointer of this launch)
-        for parameter in kernel.parameters:
-            what, _, rest = parameter.partition(":")
-            if what == "pointer":
-                self.places.append((len(kinds), int(rest)))
-                kinds.append("p")
-                values.append(pointers[int(rest)])
-            elif what == "scalar":
-                number, _, kind = rest.partition(":")
-                kinds.append(kind)
-                values.append(scalars[int(number)])
-            else:
-                kinds.append("p")
-                values.append(0)
-        self.function, self.grid = function, grid
-        self.block, self.shared = kernel.threads, kernel.shared_bytes
-        self.parameters = Parameters(kinds, values)
-        self.first_pointer = first_pointer
-        self.handle: Any = None
-
-
-class Replay:
-    """The instantiated graph of one binding in one context, and the pointers that it holds now."""
-
-    def __init__(
-        self, device: Device, placement: Placement, nodes: list[Node], pointers: np.ndarray
-    ) -> None:
-        self.device, self.placement, self.nodes = device, placement, nodes
-        self.pointers = pointers
-        self.of_pointer: dict[int, list[tuple[Node, int]]] = {}
-        for node in nodes:
-            for parameter, number in node.places:
-                position = node.first_pointer + number
-                self.of_pointer.setdefault(position, []).append((node, parameter))
-        self.executable: Any = None
-
-    def node_parameters(self, node: Node) -> Any:
-        p = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
-        p.func = node.function
-        p.gridDimX, p.gridDimY, p.gridDimZ = node.grid
-        p.blockDimX, p.blockDimY, p.blockDimZ = node.block, 1, 1
-        p.sharedMemBytes = node.shared
-        p.kernelParams = node.parameters.address
-        return p
-
-    def instantiate(self) -> None:
-        """Builds the graph as a chain of kernel nodes and instantiates it."""
-        driver = self.device.driver
-        graph = check("cuGraphCreate", driver.cuGraphCreate(0))
-        previous: list[Any] = []
-        for node in self.nodes:
-            node.handle = check(
-                "cuGraphAddKernelNode",
-                driver.cuGraphAddKernelNode(
-                    graph, previous, len(previous), self.node_parameters(node)
-                ),
-            )
-            previous = [node.handle]
-        self.executable = check("cuGraphInstantiate", driver.cuGraphInstantiate(graph, 0))
-        self._graph = graph
-
-    def set_pointers(self, changes: Sequence[tuple[int, int]]) -> None:
-        """(position, address) pairs; nodes whose pointers differ from before are updated."""
-        touched: dict[int, Node] = {}
-        for position, address in changes:
-            if self.pointers[position] == address:
-                continue
-            self.pointers[position] = address
-            for node, parameter in self.of_pointer.get(position, ()):
-                node.parameters.set(parameter, address)
-                touched[id(node)] = node
-        if self.executable is None:
-            return
-        for node in touched.values():
-            check(
-                "cuGraphExecKernelNodeSetParams",
-                self.device.driver.cuGraphExecKernelNodeSetParams(
-                    self.executable, node.handle, self.node_parameters(node)
-                ),
-            )
-
-    def launch(self, stream: Any) -> None:
-        if not self.nodes:
-            return
-        if self.executable is None:
-            self.instantiate()
-        check("cuGraphLaunch", self.device.driver.cuGraphLaunch(self.executable, stream))
-
-
 class Context:
     """What one call in flight needs: a stream, an arena, staging for host arrays, replays."""
 
@@ -160,7 +55,7 @@ class Context:
         self.device, self.stream = device, device.create_stream()
         self.last_stream: int | None = None  # where the last call was enqueued
         self.done = device.create_event()
-        self.arena_address = self.arena_bytes = 0
+        self.arena_address = self.arena_bytes = self._zeros = 0
         self.staging: dict[tuple[str, int], tuple[int, int]] = {}  # (side, index): address, bytes
         self.replays: OrderedDict[tuple[tuple[int, ...], ...], Replay] = OrderedDict()
 
@@ -181,6 +76,16 @@ class Context:
             self.arena_address = self.arena_bytes = 0
         self.arena_address = self.device.allocate(size, "the arena")
         self.arena_bytes = size
+
+    def zeros(self, size: int) -> int:
+        """Device memory that kernels find zero and leave zero, shared by the bindings: the calls of
+        a context run one after the other.
+        """
+        if size and not self._zeros:
+            self._zeros = self.device.allocate(size, "counters")
+            self.device.fill(self._zeros, 0, size, self.stream)
+            self.device.synchronize(self.stream)
+        return self._zeros
 
     def stage(self, side: str, index: int, size: int) -> int:
         """Device memory for one host input or output, kept for the next call."""
@@ -303,7 +208,10 @@ class CudaExecutor:
         fixed = np.array(slots, np.int64)
         pointers = fixed[self.program.pointer_slot] + placement.offset
         nodes: list[Node] = []
+        kernels = self.variant.kernels
+        zeros = context.zeros(sum(zero_bytes(kernels[s.kernel]) for s in self.variant.launches))
         for i, step in enumerate(self.variant.launches):
+            kernel = kernels[step.kernel]
             grid = [evaluate_expression(g, placement.binding.sizes) for g in step.grid]
             grid += [1] * (3 - len(grid))
             if 0 in grid:
@@ -311,14 +219,17 @@ class CudaExecutor:
             first, scalar = self.program.pointer_start[i], self.program.scalar_start[i]
             nodes.append(
                 Node(
+                    self._device,
                     self._functions[step.kernel],
-                    self.variant.kernels[step.kernel],
-                    (grid[0], grid[1], grid[2]),
+                    kernel,
+                    Grid(*grid),
                     pointers[first : first + len(step.pointers)].tolist(),
                     placement.scalars[scalar : scalar + len(step.scalars)].tolist(),
-                    first,
+                    first_pointer=first,
+                    zeros=zeros,
                 )
             )
+            zeros += zero_bytes(kernel)
         replay = Replay(self._device, placement, nodes, pointers)
         context.replays[shapes] = replay
         while len(context.replays) > CACHED_BINDINGS:

@@ -117,7 +117,11 @@ class Kernel:
 
     GPU: `binary` is the cubin's path in the artifact, `shared_bytes` dynamic shared memory,
     `threads` per block; `parameters` lists the kernel's parameters in order as "pointer:N" (N-th
-    of the launch's pointers), "scalar:N:i32|i64|f32" or "null" (hidden scratch pointers).
+    of the launch's pointers), "scalar:N:i32|i64|f32", "zeros:BYTES" (memory of the launch that is
+    zero before and after each run), "map:POINTER:TYPE:BYTES:SWIZZLE:BOX:N" (a tensor map of a pointer:
+    the driver's element type and swizzle, bytes of an element, the box as "64x128"; extents and then
+    strides in elements are the scalars from N on) or "null" (hidden scratch pointers).  `waits`: it
+    waits for the kernel before it by itself, so that it may start early.
     """
 
     name: str
@@ -128,6 +132,7 @@ class Kernel:
     shared_bytes: int = 0
     registers: int = 0
     parameters: tuple[str, ...] = ()
+    waits: bool = False
 
 
 LaunchKind: TypeAlias = Literal["kernel", "branch", "jump", "host", "loop", "next", "bind", "check"]

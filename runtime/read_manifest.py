@@ -147,6 +147,12 @@ def _choice(value: Any, choices: Collection[str]) -> Any:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise FieldError(f"{value!r} is neither true nor false")
+    return value
+
+
 def _count(value: Any) -> int:
     return _integer(value, 0, MAX_INT)
 
@@ -264,6 +270,7 @@ class _Reader:
             f.integer("shared_bytes", 0, 1 << 30, 0),
             f.integer("registers", 0, 1 << 16, 0),
             f.items("parameters", _text, ()),
+            f.take("waits", _flag, False),
         )
         f.close()
         return kernel

@@ -15,6 +15,7 @@ from graphwright.compiler.codegen.cpp.loop_steps import emit_loop
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.repetition import Repetition
 from graphwright.compiler.codegen.triton import TABLE as TRITON
+from graphwright.compiler.codegen.triton.arch import emitting_for
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.target import Target
@@ -40,6 +41,9 @@ def emit(op: Op, target: Target) -> Sequence[Step]:
         return emit_custom(op)
     for key in keys:
         if key in table:
+            if target.kind == "cuda":
+                with emitting_for(target):
+                    return table[key](op)
             return table[key](op)
     where = ", ".join(op.origins) or f"op #{op.id}"
     raise UnsupportedError(

@@ -39,6 +39,23 @@ def required_order(op: Op, index: int, target: Target) -> Order | None:
     return None if is_flexible(op) else row_major(rank)
 
 
+def weight_order(op: Op, index: int, target: Target) -> Order | None:
+    """The order in which a kernel reads operand `index` best when that is a constant, if any.
+
+    On a GPU products are summed along the innermost axis of both operands; a convolution with one
+    channel a group runs over channels.  The CPU's kernels pack weights themselves.
+    """
+    if target.kind != "cuda" or index != 1:
+        return None
+    shape = op.operands[1].type.shape
+    if op.name == "matmul":
+        return (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    if op.name == "conv":
+        depthwise = shape[1] == 1 and op.attributes["groups"] > 1
+        return (*range(2, len(shape)), 1, 0) if depthwise else channels_innermost(len(shape))
+    return None
+
+
 def components_of(graph: Graph) -> dict[Value, Value]:
     """Each value with one that stands for all that flexible ops connect it with.
 

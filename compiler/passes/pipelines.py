@@ -37,6 +37,5 @@ def default_pipeline(
         return f"decompose,{narrow}{LOWER}"
     if opt == 1:
         return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{narrow}{LOWER}"
-    cpu = target.kind == "cpu"
-    quantize, layout = (QUANTIZE, "propagate-layout,") if cpu else ("", "")
-    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{quantize}{layout}{LOWER},order"
+    quantize = QUANTIZE if target.kind == "cpu" else ""
+    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{quantize}propagate-layout,{LOWER},order"

@@ -21,7 +21,12 @@ from graphwright.compiler.passes.layout_orders import (
     row_major,
     with_order,
 )
-from graphwright.compiler.passes.layout_plan import LayoutPlan, best_plan, required_order
+from graphwright.compiler.passes.layout_plan import (
+    LayoutPlan,
+    best_plan,
+    required_order,
+    weight_order,
+)
 from graphwright.compiler.passes.layout_windows import join_concatenations
 from graphwright.compiler.passes.rewrite import Rewriter
 from graphwright.compiler.passes.views import view_of
@@ -119,13 +124,13 @@ def _apply(rw: Rewriter, plan: LayoutPlan) -> tuple[int, int]:
             with rw.step("insert-relayout", value.op):
                 outputs[i] = relayout(value, row_major(value.type.rank), None)
                 rw.graph.set_outputs(outputs, rw.graph.output_names)
-    _lay_constants(rw, plan.ops)
+    _lay_constants(rw, plan.ops, plan.target)
     real = [op for op in made if view_of(op) is None]
     return len(real), int(sum(plan.sizes.bytes(op.result) for op in real))
 
 
-def _lay_constants(rw: Rewriter, ops: Sequence[Op]) -> None:
-    """Constants that pointwise ops alone use lie as those ops run, where the users agree.
+def _lay_constants(rw: Rewriter, ops: Sequence[Op], target: Target) -> None:
+    """Constants lie as the pointwise ops and contractions that use them read them, where they agree.
 
     The constant itself is stored with its axes permuted; a transpose, a view, restores them.
     """
@@ -142,6 +147,9 @@ def _lay_constants(rw: Rewriter, ops: Sequence[Op]) -> None:
                 result = user.result.type
                 wanted = order_of(result.layout, result.rank)
                 lying = backward(user, user.operands.index(value), wanted)
+            else:
+                order = weight_order(user, user.operands.index(value), target)
+                lying = None if order is None else core(order, value.type.shape)
             orders.add(lying)
         if len(orders) != 1:
             continue

@@ -21,17 +21,27 @@ from graphwright.compiler.codegen.kernel import EmittedKernel
 from graphwright.errors import CompileError
 from graphwright.runtime.manifest import Kernel
 
-GENERATOR = 1  # part of the cache key: raise it when the same source must be compiled differently
+GENERATOR = 2  # part of the cache key: raise it when the same source must be compiled differently
+
+
+# Element types of tensor maps whose numbers in Triton's metadata differ from the driver's.
+MAP_TYPES = {8: 10, 9: 8, 10: 9}
 
 
 @dataclass(frozen=True, slots=True)
 class TritonKernel(EmittedKernel):
-    """Triton source with its signature: "*fp32" pointers first, then "i64" scalars, in order.
+    """Triton source with its signature, Triton's types of the parameters in order.
 
-    `aligned` are the indices of pointers that are certainly multiples of 16 bytes.
+    `roles`: what each parameter is: "pointer" and "scalar" take the launch's pointers and scalars in
+    turn; "zeros:BYTES" is memory that is zero before and after each run; "map:POINTER" a tensor
+    descriptor of a pointer's memory, which takes extents and strides (in elements) from the scalars.
+    `aligned` are the indices of pointers that are certainly multiples of 16 bytes.  `waits`: the
+    kernel waits for the one before it by itself, so that it may be launched early.
     """
 
     signature: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    waits: bool = False
     aligned: tuple[int, ...] = ()
     num_warps: int = 4
     num_stages: int = 3
@@ -59,10 +69,12 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
             f"compiling for {arch} needs Triton: pip install 'graphwright[cuda]' ({e})"
         ) from e
     options = _options(kernel)
+    capability = int(arch.removeprefix("sm_"))
+    waits = kernel.waits and capability >= 90
     key = hashlib.sha256(
         json.dumps(
-            [kernel.source, kernel.signature, kernel.aligned, options, arch, triton.__version__,
-             GENERATOR]
+            [kernel.source, kernel.signature, kernel.roles, kernel.aligned, options, arch, waits,
+             triton.__version__, GENERATOR]
         ).encode()
     ).hexdigest()  # fmt: skip
     stored = cache / "triton" / f"{key}.cubin"
@@ -72,7 +84,7 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
         return cached
     source_path = cache / "triton" / f"{kernel.name}_{key[:8]}.py"
     _write(source_path, kernel.source.encode())
-    function = _import(source_path, kernel.name)
+    function = _import(source_path, kernel.name, early=waits)
     names = list(function.arg_names)
     source = ASTSource(
         fn=function,
@@ -80,7 +92,6 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
         constexprs={},
         attrs={(i,): [["tt.divisibility", 16]] for i in kernel.aligned},
     )
-    capability = int(arch.removeprefix("sm_"))
     try:
         compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     except Exception as e:
@@ -88,8 +99,9 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
             f"Triton cannot compile {kernel.name} for {arch}: {e}; its source is {source_path}"
         ) from e
     image: bytes = compiled.asm["cubin"]
-    parameters = _parameters(kernel, compiled.asm["ptx"])
     metadata = compiled.metadata
+    maps = getattr(metadata, "tensordesc_meta", None) or []
+    parameters = _parameters(kernel, compiled.asm["ptx"], maps)
     made = Kernel(
         name=metadata.name,
         source=f"kernels/{kernel.name}.py",
@@ -98,10 +110,11 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
         threads=32 * metadata.num_warps,
         shared_bytes=metadata.shared,
         parameters=parameters,
+        waits=waits,
     )
     fields = {
         "name": made.name, "threads": made.threads, "shared_bytes": made.shared_bytes,
-        "parameters": list(parameters), "arch": arch, "binary": made.binary,
+        "parameters": list(parameters), "waits": waits, "arch": arch, "binary": made.binary,
         "sha256": hashlib.sha256(image).hexdigest(), "triton": triton.__version__,
     }  # fmt: skip
     _write(stored, image)
@@ -138,6 +151,7 @@ def _read_cached(stored: Path, record: Path, kernel: TritonKernel) -> Cubin | No
                 threads=fields["threads"],
                 shared_bytes=fields["shared_bytes"],
                 parameters=tuple(fields["parameters"]),
+                waits=fields["waits"],
             ),
         )
     except (OSError, ValueError, KeyError):
@@ -152,25 +166,42 @@ def _write(path: Path, data: bytes) -> None:
     os.replace(temporary, path)
 
 
-def _import(path: Path, name: str) -> Any:
+def _import(path: Path, name: str, *, early: bool) -> Any:
     spec = importlib.util.spec_from_file_location(f"graphwright_kernel_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if early:
+        import triton.language as tl
+
+        vars(module)["EARLY"] = tl.constexpr(True)  # see HEADER in kernels.py
     return getattr(module, name)
 
 
-def _parameters(kernel: TritonKernel, ptx: str) -> tuple[str, ...]:
+def _parameters(kernel: TritonKernel, ptx: str, maps: list[dict[str, Any]]) -> tuple[str, ...]:
     """The kernel's real parameters, hidden ones included, as the manifest lists them."""
     entry = ptx[ptx.index(".entry") :]
     count = entry[: entry.index(")")].count(".param")
     listed: list[str] = []
-    pointers = scalars = 0
-    for kind in kernel.signature:
-        if kind.startswith("*"):
+    pointers = scalars = mapped = 0
+    for kind, role in zip(kernel.signature, kernel.roles, strict=True):
+        if role == "pointer":
             listed.append(f"pointer:{pointers}")
             pointers += 1
-        else:
+        elif role == "scalar":
             listed.append(f"scalar:{scalars}:{kind}")
             scalars += 1
+        elif role.startswith("zeros:"):
+            listed.append(role)
+        else:
+            meta = maps[mapped]
+            mapped += 1
+            box = "x".join(map(str, meta["block_size"]))
+            kind = MAP_TYPES.get(meta["elem_type"], meta["elem_type"])
+            element = f"{kind}:{meta['elem_size']}"
+            listed.append(f"{role}:{element}:{meta['swizzle']}:{box}:{scalars}")
+            rank = len(meta["block_size"])
+            listed += [f"scalar:{scalars + i}:i32" for i in range(rank)]
+            listed += [f"scalar:{scalars + rank + i}:i64" for i in range(rank)]
+            scalars += 2 * rank
     return (*listed, *["null"] * (count - len(listed)))

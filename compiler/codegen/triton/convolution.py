@@ -7,19 +7,27 @@ fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Lowering, problem
-from graphwright.compiler.codegen.scalar import Number, compute_dtype
+from graphwright.compiler.codegen.scalar import Node, Number, compute_dtype
+from graphwright.compiler.codegen.triton.arch import capability
+from graphwright.compiler.codegen.triton.choose import choose
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates
 from graphwright.compiler.codegen.triton.matmul import store_product
-from graphwright.compiler.codegen.triton.tile import Tile
+from graphwright.compiler.codegen.triton.tile import Tile, can_stream, matrix_of
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
 
 
 def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
-    """One program per tile of pixels and channels (grid axis 0) and group (grid axis 1)."""
+    """One program a tile of pixels and channels (grid axis 0), group (axis 1), part of the depth (2).
+
+    With channels innermost, where a block of channels never crosses a tap, the depth is walked tap
+    by tap.  A kernel of one place without steps or padding is a matrix product.
+    """
     region = Region(op)
     x, w = root.operands[:2]
     if not x.type.dtype.is_float:
@@ -31,30 +39,70 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     out = root.result.type.shape
     pixels = dims.product((out[0], *out[2:]))
     columns = dims.floordiv(out[1], groups)
-    taps = (w.type.shape[1], *kernel)
-    depth = dims.product(taps)
-    tile = Tile(region, part="group", parts=groups, rows=pixels, columns=columns, depth=depth)
+    channels = w.type.shape[1]
+    assert isinstance(channels, int)
+    inner_order = x.type.layout is not None and x.type.layout.order[-1] == 1
+    taps = (*kernel, channels) if inner_order else (channels, *kernel)
+    tile = Tile(
+        region, part="group", parts=groups, rows=pixels, columns=columns,
+        depth=dims.product(taps),
+    )  # fmt: skip
     domain = region.domain
     pixel = axes_coordinates(tile.m, out, (0, *range(2, len(out))), domain)
-    tap = axes_coordinates(tile.k, taps, range(len(taps)), domain)
-    inner = [tap[i + 1] for i in range(len(kernel))]
-    channel = dims.multiply(tile.part, columns) + tile.n
+    dtype, tf32 = x.type.dtype, bool(root.attribute("tf32"))
     lowering = Lowering(domain)
-    position, inside = window_position(root, pixel, inner)
-    source = (pixel[0], dims.multiply(tile.part, taps[0]) + tap[0], *position)
-    zero = lowering.node(Number(0.0, compute_dtype(x.type.dtype)))
-    tile.sum_products(
-        x.type.dtype,
-        lambda: lowering.choose(inside, lambda: lowering.at(x, source), lambda: zero),
-        lambda: lowering.at(w, (channel, tap[0], *inner)),
-    )
-    at = (pixel[0], channel, *(pixel[a] for a in range(2, len(out))))
+    zero = lowering.node(Number(0.0, compute_dtype(dtype)))
+    filters = dims.multiply(tile.part, columns) + tile.n
+
+    def elements(tap: Sequence[Dim], channel: Dim) -> tuple[Node, Node]:
+        position, inside = window_position(root, pixel, list(tap))
+        source = (pixel[0], dims.multiply(tile.part, channels) + channel, *position)
+        left = lowering.choose(inside, lambda: lowering.at(x, source), lambda: zero)
+        return left, lowering.at(w, (filters, channel, *tap))
+
+    at = (pixel[0], filters, *(pixel[a] for a in range(2, len(out))))
     bias = root.operands[2] if len(root.operands) > 2 else None
-    over = (tile.m, tile.n)
-    store_product(region, root, tile.printer, at, over, bias=bias, bias_at=(channel,))
-    summary = f"convolution of {pixels} pixels, {columns} x {depth} in {groups} groups"
+    lone = all(n == 1 for n in kernel)
+    left, right = elements((0,) * len(kernel), tile.k) if lone else (zero, zero)
+    left_matrix = matrix_of(left, tile.m, tile.k, region) if lone else None
+    right_matrix = matrix_of(right, tile.n, tile.k, region) if lone else None
+    streams = (
+        groups == 1 and can_stream(left_matrix, region) and can_stream(right_matrix, region)
+        and left_matrix is not None and left_matrix.strides[1] == 1
+    )  # fmt: skip
+    by_tap = inner_order and not lone and channels % 16 == 0 and dtype.bits <= 32
+    step = channels if by_tap else 0
+    product = tile.product(dtype, step=step, tf32=tf32, can_stream=streams)
+    config = choose(product, capability())
+    tile.open(config)
+    if config.streamed:
+        assert left_matrix is not None and right_matrix is not None
+        tile.sum_streamed(left_matrix, right_matrix)
+    elif by_tap:
+        tap, channel = domain.loop("tap", dims.product(kernel)), domain.loop("c", channels)
+        places = axes_coordinates(tap, kernel, range(len(kernel)), domain)
+        left, right = elements([places[i] for i in range(len(kernel))], channel)
+        tile.sum_products(
+            dtype, lambda: left, lambda: right, tf32=tf32,
+            walk=lambda: tile.walk_taps(dims.product(kernel), tap, channels, channel),
+        )  # fmt: skip
+    else:
+        if not lone:
+            first = 0 if inner_order else 1
+            found = axes_coordinates(tile.k, taps, range(len(taps)), domain)
+            places = [found[i + first] for i in range(len(kernel))]
+            left, right = elements(places, found[len(kernel) if inner_order else 0])
+        tile.sum_products(dtype, lambda: left, lambda: right, tf32=tf32)
+    with tile.finished():
+        store_product(
+            region, root, tile.printer, at, (tile.m, tile.n), bias=bias, bias_at=(filters,)
+        )
+    summary = f"convolution of {pixels} pixels, {columns} x {tile.depth} in {groups} groups"
     stem = "_".join(o.name for o in region.body.ops)
-    return region.launch(stem, summary, tile.printer, tile.grid, num_warps=tile.warps)
+    return region.launch(
+        stem, summary, tile.printer, tile.grid, num_warps=config.warps, num_stages=config.stages,
+        extra=tile.extra,
+    )  # fmt: skip
 
 
 def window_position(

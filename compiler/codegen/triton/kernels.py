@@ -7,27 +7,43 @@ parameters are the operands' and results' pointers and then the symbols as 64-bi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from graphwright.compiler.codegen.expressions import Domain
-from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
 from graphwright.compiler.codegen.lower import as_region, problem
 from graphwright.compiler.codegen.triton.build import TritonKernel
 from graphwright.compiler.codegen.triton.printing import POINTERS, Printer
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.layout import storage_elements
 from graphwright.compiler.ir.printer import print_graph
+from graphwright.compiler.passes.storage import owner_of
 
 # Every module imports libdevice, whether its spellings call it or not: hence the noqa in the text.
+# EARLY is set when the kernel is compiled for a device that starts a kernel before the one in front
+# of it has ended.
 HEADER = '''"""{summary}
 
 {body}
-Origins: {origins}
 """
 
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice  # noqa: F401
+
+
+EARLY: tl.constexpr = tl.constexpr(False)
+
+
+@triton.jit
+def _wait():
+    """Until the kernel before this one has ended; the one after it may start, and wait in turn."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 {helpers}@triton.jit
@@ -46,6 +62,20 @@ def {name}(a, b):
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A parameter that is no operand or result: scratch memory, zeros, a tensor descriptor.
+
+    `role` as in TritonKernel; `scalars`: extents and strides of a descriptor.
+    """
+
+    name: str
+    type: str
+    role: str
+    argument: Workspace | None = None
+    scalars: tuple[Dim, ...] = ()
+
+
 class Region:
     """A fused op being emitted: its body, pointer names, and how it becomes a launch."""
 
@@ -59,6 +89,24 @@ class Region:
         self.out_pointers = [f"p_out{i}" for i in range(len(self.outputs))]
         self.domain = Domain()
 
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether offsets into the operands or results need 64 bits."""
+        values = (*self.inputs, *self.outputs)
+        largest = (dims.bounds(storage_elements(v.type.shape, v.type.layout))[1] for v in values)
+        return max(largest, default=0) >= 1 << 31
+
+    @property
+    def index(self) -> str:
+        """What makes a program's number or an `arange` an index: a cast, where 64 bits are needed."""
+        return ".to(tl.int64)" if self.is_wide else ""
+
+    def is_aligned(self, value: Value) -> bool:
+        """Whether an operand or result certainly lies at a multiple of 16 bytes."""
+        outside = dict(zip((*self.inputs, *self.outputs), (*self.operands, *self.op.results),
+                           strict=True))  # fmt: skip
+        return dims.is_multiple(owner_of(outside[value])[1], 16)
+
     def printer(self) -> Printer:
         return Printer(self.domain, self.pointers)
 
@@ -71,21 +119,27 @@ class Region:
         *,
         num_warps: int = 4,
         num_stages: int = 3,
+        extra: Sequence[Extra] = (),
     ) -> EmittedLaunch:
-        """Wraps the printed body into a module and a launch."""
+        """Wraps the printed body into a module and a launch.
+
+        `extra`: parameters after the pointers.  The body calls `_wait` before it touches anything that
+        another kernel writes or reads.
+        """
         dtypes = [v.type.dtype for v in (*self.inputs, *self.outputs)]
         for dtype in dtypes:
             if dtype.name not in POINTERS:
                 raise problem(self.op, f"Triton has no element type {dtype}", "cast it first")
         names = [*(self.pointers[v] for v in self.inputs), *self.out_pointers]
+        names += [e.name for e in extra]
         scalars = list(printer.scalars.items())
+        narrow = "i64" if self.is_wide else "i32"
         body = "\n".join(printer.lines or ["    pass"]) + "\n"
         source = (
             HEADER.format(
                 helpers="".join(text for name, text in HELPERS.items() if f"{name})" in body),
                 summary=summary,
                 body=_indented(print_graph(self.body)),
-                origins=", ".join(self.op.origins) or "none",
                 parameters=", ".join([*names, *(text for _, text in scalars)]),
             )
             + body
@@ -95,17 +149,33 @@ class Region:
             plain.name,
             plain.source,
             summary,
-            signature=(*(POINTERS[d.name] for d in dtypes), *("i64" for _ in scalars)),
-            aligned=tuple(range(len(dtypes))),
+            signature=(
+                *(POINTERS[d.name] for d in dtypes),
+                *(e.type for e in extra),
+                *(narrow if s.max < 1 << 31 else "i64" for s, _ in scalars),
+            ),
+            roles=(
+                *("pointer" for _ in dtypes),
+                *(e.role for e in extra),
+                *("scalar" for _ in scalars),
+            ),
+            waits="    _wait()\n" in body,
+            aligned=tuple(
+                i for i, v in enumerate((*self.inputs, *self.outputs)) if self.is_aligned(v)
+            )
+            + tuple(len(dtypes) + i for i, e in enumerate(extra) if e.type.startswith("*")),
             num_warps=num_warps,
             num_stages=num_stages,
         )
         n = len(self.inputs)
         return EmittedLaunch(
             kernel,
-            (*self.operands, *self.op.results),
+            (*self.operands, *self.op.results, *(e.argument for e in extra if e.argument)),
             writes=tuple(range(n, n + len(self.outputs))),
-            scalars=tuple(dims.of(symbol) for symbol, _ in scalars),
+            scalars=(
+                *(d for e in extra for d in e.scalars),
+                *(dims.of(symbol) for symbol, _ in scalars),
+            ),
             ops=(self.op.id,),
             origins=self.op.origins,
             grid=grid,
@@ -130,8 +200,9 @@ def shape_in_order(value: Value) -> tuple[tuple[int, ...], Shape]:
 def axes_coordinates(
     linear: Dim, shape: Sequence[Dim], axes: Sequence[int], domain: Domain
 ) -> dict[int, Dim]:
-    """Coordinates of `axes` (outermost first) from a linear index over them."""
-    out: dict[int, Dim] = {}
+    """Coordinates of `axes` (outermost first) from a linear index over them; 0 along extents of 1."""
+    out: dict[int, Dim] = {axis: 0 for axis in axes if shape[axis] == 1}
+    axes = [axis for axis in axes if shape[axis] != 1]
     rest = linear
     for axis in reversed(axes[1:]):
         out[axis] = domain.remainder(rest, shape[axis])

@@ -5,6 +5,8 @@ fp32 stays fp32 (`input_precision="ieee"`); sums are kept in fp32 in a fixed ord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import (
     Coordinates,
@@ -14,44 +16,145 @@ from graphwright.compiler.codegen.lower import (
     reshape_coordinates,
 )
 from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
-from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates
-from graphwright.compiler.codegen.triton.printing import Printer, triton_type
-from graphwright.compiler.codegen.triton.tile import Tile
+from graphwright.compiler.codegen.triton.arch import capability
+from graphwright.compiler.codegen.triton.choose import MULTIPROCESSORS, choose
+from graphwright.compiler.codegen.triton.kernels import (
+    Region,
+    axes_coordinates,
+    next_power_of_two,
+)
+from graphwright.compiler.codegen.triton.printing import Printer
+from graphwright.compiler.codegen.triton.tile import Tile, can_stream, matrix_of
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
+from graphwright.compiler.passes.profit import typical_size
+
+FEW_ROWS = 4  # up to which every row of the right operand is read once by lanes, without tiles
+VECTOR_DEPTH = 1024
 
 
 def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
-    """One program per tile (grid axis 0) and batch (grid axis 1)."""
+    """One program a tile (grid axis 0), batch (axis 1) and part of the depth (axis 2).
+
+    A batch on the left alone is more rows.
+    """
     region = Region(op)
     a, b = root.operands
     if a.type.rank < 2 or b.type.rank < 2:
         raise problem(root, "a matmul of vectors has no Triton kernel yet", "reshape to matrices")
     if not a.type.dtype.is_float:
         raise problem(root, f"a matmul of {a.type.dtype} has no Triton kernel yet")
-    batch_shape = root.result.type.shape[:-2]
-    rows, columns = root.result.type.shape[-2:]
-    depth = a.type.shape[-1]
-    batches = dims.product(batch_shape)
-    tile = Tile(region, part="batch", parts=batches, rows=rows, columns=columns, depth=depth)
-    axes = range(len(batch_shape))
-    over_batch = axes_coordinates(tile.part, batch_shape, axes, region.domain)
-    leading = tuple(over_batch[i] for i in axes)
-    lowering = Lowering(region.domain)
+    shape = root.result.type.shape
+    flat = all(d == 1 for d in b.type.shape[:-2])
+    batch_shape = () if flat else shape[:-2]
+    rows = dims.product(shape[:-1]) if flat else shape[-2]
+    tile = Tile(
+        region, part="batch", parts=dims.product(batch_shape), rows=rows, columns=shape[-1],
+        depth=a.type.shape[-1],
+    )  # fmt: skip
+    domain = region.domain
+    if flat:
+        over_rows = axes_coordinates(tile.m, shape[:-1], range(len(shape) - 1), domain)
+        leading = tuple(over_rows[i] for i in range(len(shape) - 2))
+        row = over_rows[len(shape) - 2]
+    else:
+        axes = range(len(batch_shape))
+        over_batch = axes_coordinates(tile.part, batch_shape, axes, domain)
+        leading, row = tuple(over_batch[i] for i in axes), tile.m
+    lowering = Lowering(domain)
 
     def element(operand: Value, row: Dim, column: Dim) -> Node:
-        outer = lowering.broadcast(leading, batch_shape, operand.type.shape[:-2])
+        outer = lowering.broadcast(leading, shape[:-2], operand.type.shape[:-2])
         return lowering.at(operand, (*outer, row, column))
 
-    tile.sum_products(
-        a.type.dtype, lambda: element(a, tile.m, tile.k), lambda: element(b, tile.k, tile.n)
-    )
-    store_product(region, root, tile.printer, (*leading, tile.m, tile.n), (tile.m, tile.n))
-    summary = f"matmul {rows} x {columns} x {depth}, {batches} batches"
+    left, right = element(a, row, tile.k), element(b, tile.k, tile.n)
+    left_matrix = matrix_of(left, tile.m, tile.k, region)
+    right_matrix = matrix_of(right, tile.n, tile.k, region)
     stem = "_".join(o.name for o in region.body.ops)
-    return region.launch(stem, summary, tile.printer, tile.grid, num_warps=tile.warps)
+    summary = f"matmul {rows} x {shape[-1]} x {tile.depth}, {tile.parts} batches"
+    if (
+        isinstance(rows, int) and rows <= FEW_ROWS and tile.parts == 1 and right_matrix is not None
+        and right_matrix.strides[1] == 1 and a.type.dtype.bits < 64
+    ):  # fmt: skip
+        at = [tuple(_row_of(i, shape[:-1])) for i in range(rows)]
+        return _emit_few_rows(region, root, tile, at, stem, summary)
+    streams = (
+        tile.parts == 1
+        and can_stream(left_matrix, region)
+        and can_stream(right_matrix, region)
+        and left_matrix is not None
+        and left_matrix.strides[1] == 1
+    )
+    tf32 = bool(root.attribute("tf32"))
+    config = choose(tile.product(a.type.dtype, tf32=tf32, can_stream=streams), capability())
+    tile.open(config)
+    if config.streamed:
+        assert left_matrix is not None and right_matrix is not None
+        tile.sum_streamed(left_matrix, right_matrix)
+    else:
+        tile.sum_products(a.type.dtype, lambda: left, lambda: right, tf32=tf32)
+    with tile.finished():
+        store_product(region, root, tile.printer, (*leading, row, tile.n), (tile.m, tile.n))
+    return region.launch(
+        stem, summary, tile.printer, tile.grid, num_warps=config.warps, num_stages=config.stages,
+        extra=tile.extra,
+    )  # fmt: skip
+
+
+def _row_of(number: int, shape: Sequence[Dim]) -> list[int]:
+    """Coordinates of a row by number."""
+    out: list[int] = []
+    for extent in reversed(shape):
+        assert isinstance(extent, int)
+        out.append(number % extent)
+        number //= extent
+    return out[::-1]
+
+
+def _emit_few_rows(
+    region: Region, root: Op, tile: Tile, rows: Sequence[tuple[int, ...]], stem: str, summary: str
+) -> EmittedLaunch:
+    """Columns a program: each weight is read once, and multiplied with the same place of every row."""
+    p, lowering = tile.printer, Lowering(region.domain)
+    a, b = root.operands
+    columns, depth = typical_size(tile.columns), typical_size(tile.depth)
+    block_k = min(VECTOR_DEPTH, next_power_of_two(depth))
+    block_n = 4 if columns >= 4 * 4 * MULTIPROCESSORS or block_k < VECTOR_DEPTH else 2
+    block_n = max(block_n, min(4096 // block_k, 16) if columns >= 4096 else block_n)
+    p.line(f"n = tl.program_id(0){region.index} * {block_n} + tl.arange(0, {block_n})")
+    masked_n = not dims.is_multiple(tile.columns, block_n)
+    if masked_n:
+        p.line(f"in_n = n < {p.dim(tile.columns)}")
+    wide = "tl.float32"
+    p.line("_wait()")
+    for i in range(len(rows)):
+        p.line(f"sums{i} = tl.zeros([{block_n}, {block_k}], {wide})")
+    p.line(f"for start in range(0, {p.dim(tile.depth)}, {block_k}):")
+    saved = p.enter()
+    p.line(f"k = start + tl.arange(0, {block_k})")
+    masked_k = not dims.is_multiple(tile.depth, block_k)
+    if masked_k:
+        p.line(f"in_k = k < {p.dim(tile.depth)}")
+    p.bind(tile.n, "n[:, None]", "in_n[:, None]" if masked_n else "")
+    p.bind(tile.k, "k[None, :]", "in_k[None, :]" if masked_k else "")
+
+    def element(operand: Value, leading: Coordinates, row: Dim, column: Dim) -> Node:
+        outer = lowering.broadcast(leading, root.result.type.shape[:-2], operand.type.shape[:-2])
+        return lowering.at(operand, (*outer, row, column))
+
+    for i, at in enumerate(rows):
+        weight = p.node(element(b, at[:-1], tile.k, tile.n))
+        value = p.node(element(a, at[:-1], at[-1], tile.k))
+        p.line(f"sums{i} += {weight} * {value}")
+    p.leave(saved)
+    p.bind(tile.n, "n", "in_n" if masked_n else "")
+    for i, at in enumerate(rows):
+        p.line(f"sums = tl.sum(sums{i}, axis=1)")
+        store_product(region, root, p, (*at, tile.n), (tile.n,))
+    grid = (dims.ceildiv(tile.columns, block_n),)
+    return region.launch(stem, summary, p, grid, num_warps=4)
 
 
 def store_product(
@@ -59,23 +162,20 @@ def store_product(
     root: Op,
     p: Printer,
     at: Coordinates,
-    over: tuple[Dim, Dim],
+    over: tuple[Dim, ...],
     *,
     bias: Value | None = None,
     bias_at: Coordinates = (),
 ) -> None:
-    """Bias, rounding to the contraction's type, epilogue and stores of the tile `sums`.
+    """Bias, epilogue and stores of the tile `sums`.
 
     `at` are the coordinates of the tile's elements in the contraction's result, `over` the loops
     of its rows and columns.
     """
     stored = root.result.type.dtype
-    compute = triton_type(stored) if stored.bits == 64 else "tl.float32"
     text = "sums"
     if bias is not None:
         text = f"(sums + {p.node(Lowering(region.domain).at(bias, bias_at))})"
-    if triton_type(stored) != compute:
-        text = f"{text}.to({triton_type(stored)}).to({compute})"
     p.line(f"product = {text}")
     provided = Given("product", compute_dtype(stored))
 

@@ -117,6 +117,26 @@ class Printer:
         text = " ".join(parts).removeprefix("+ ")
         return f"({text})" if " " in text else text
 
+    def address(self, dim: Dim) -> str:
+        """An offset with its terms grouped by the loops that they depend on.
+
+        So a row's part is added up for the rows, and rows and columns meet in one addition.
+        """
+        if not isinstance(dim, Expr):
+            return str(dim)
+        groups: dict[frozenset[Symbol], dict[dims.Monomial, int]] = {}
+        for monomial, coefficient in dim.terms:
+            roots = self.roots(Expr(((monomial, 1),))) if monomial else set[Symbol]()
+            blocks = frozenset(s for s in roots if "[" in self._bound.get(s, ""))
+            groups.setdefault(blocks, {})[monomial] = coefficient
+        scalar = groups.pop(frozenset(), None)
+        if scalar is not None:
+            first = min(groups, key=len) if groups else frozenset[Symbol]()
+            groups[first] = scalar | groups.get(first, {})
+        parts = [self.dim(Expr(tuple(sorted_terms(g)))) for _, g in sorted(
+            groups.items(), key=lambda item: len(item[0]))]  # fmt: skip
+        return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
     def _atom(self, atom: Symbol | Call) -> str:
         if isinstance(atom, Symbol):
             return self._variable(atom)
@@ -234,6 +254,8 @@ class Printer:
                 self.line(f"{test} = {tests}")
                 both = f"{condition} & {test}" if condition else test
                 neither = f"{condition} & ~{test}" if condition else f"~{test}"
+                if _is_zero(node.otherwise) and isinstance(node.then, Load):
+                    return self.node(node.then, both)  # what is masked is loaded as zero
                 then, other = self.node(node.then, both), self.node(node.otherwise, neither)
                 self.line(f"{name} = tl.where({test}, {then}, {other})")
                 return name
@@ -258,14 +280,23 @@ class Printer:
             self.line(f"{name} = {name}.to(tl.float32)")
         return name
 
-    def _load(self, node: Load, condition: str) -> str:
+    def stored(self, node: Node) -> str:
+        """Like `node`, but a load keeps the type it is stored in, without widening."""
+        if isinstance(node, Choose) and _is_zero(node.otherwise) and isinstance(node.then, Load):
+            tests = " & ".join(f"({self.dim(a)} < {self.dim(b)})" for a, b in node.conditions)
+            test = self.name("inside")
+            self.line(f"{test} = {tests}")
+            return self._load(node.then, test, widens=False)
+        return self._load(node, "", widens=False) if isinstance(node, Load) else self.node(node)
+
+    def _load(self, node: Load, condition: str, *, widens: bool = True) -> str:
         pointer = self.pointers[node.source]
-        offset = self.dim(node.offset)
+        offset = self.address(node.offset)
         mask = self.mask(self.roots(node.offset), condition)
         guard = f", mask={mask}, other=0" if mask else ""
         name = self.name(pointer.removeprefix("p_") or "x")
         stored = node.source.type.dtype
-        widen = f".to({triton_type(node.dtype)})" if stored != node.dtype else ""
+        widen = f".to({triton_type(node.dtype)})" if widens and stored != node.dtype else ""
         self.line(f"{name} = tl.load({pointer} + {offset}{guard}){widen}")
         return name
 
@@ -274,11 +305,20 @@ class Printer:
     ) -> None:
         """Stores a node as one element of an output; `over`: loop variables that must be in range."""
         text = self.node(node)
-        address = self.dim(offset)
+        address = self.address(offset)
         mask = self.mask({*self.roots(offset), *over})
         guard = f", mask={mask}" if mask else ""
         value = text if isinstance(node, Number) else f"tl.cast({text}, {triton_type(dtype)})"
         self.line(f"tl.store({pointer} + {address}, {value}{guard})")
+
+
+def sorted_terms(terms: dict[dims.Monomial, int]) -> list[tuple[dims.Monomial, int]]:
+    """Terms in the order of a canonical expression."""
+    return [(m, terms[m]) for m in sorted(terms, key=lambda m: tuple(map(str, m)))]
+
+
+def _is_zero(node: Node) -> bool:
+    return isinstance(node, Number) and node.value == 0
 
 
 def _number(node: Number) -> str:

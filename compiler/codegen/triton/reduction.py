@@ -72,7 +72,8 @@ class Row:
         self.block = next_power_of_two(longest) if self.one_block else LOOP_BLOCK
         self.printer = region.printer()
         p = self.printer
-        p.line("row = tl.program_id(0).to(tl.int64)")
+        p.line(f"row = tl.program_id(0){region.index}")
+        p.line("_wait()")
         p.bind(self.row, "row")
         self.extent = p.dim(self.columns)
 
@@ -84,7 +85,7 @@ class Row:
             self._saved = p.enter()
             p.line(f"column = start + tl.arange(0, {self.block})")
         else:
-            p.line(f"column = tl.arange(0, {self.block}).to(tl.int64)")
+            p.line(f"column = tl.arange(0, {self.block}){self.region.index}")
         p.line(f"in_row = column < {self.extent}")
         p.bind(self.column, "column", "in_row")
         return p

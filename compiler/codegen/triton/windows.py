@@ -34,9 +34,10 @@ class Window:
         self.total = dims.product(extents)
         self.index = self.domain.loop("i", self.total)
         p = self.printer
-        p.line(f"i = tl.program_id(0).to(tl.int64) * {BLOCK} + tl.arange(0, {BLOCK})")
+        p.line(f"i = tl.program_id(0){region.index} * {BLOCK} + tl.arange(0, {BLOCK})")
         p.line(f"in_range = i < {p.dim(self.total)}")
         p.bind(self.index, "i", "in_range")
+        p.line("_wait()")
         self.at = axes_coordinates(self.index, result.type.shape, order, self.domain)
         self.coordinates: Coordinates = tuple(self.at[a] for a in range(result.type.rank))
         if len(list(itertools.product(*map(range, kernel)))) > MOST_TAPS:

@@ -2,8 +2,8 @@
 
 usage: TRITON_INTERPRET=1 python interpret.py CASES.json ARRAYS.npz OUT.npz
 
-CASES: [{"module", "kernel", "inputs": [key], "outputs": [[key, shape, dtype]], "scalars", "grid"}].
-Outputs are poisoned before the run.
+CASES: [{"module", "kernel", "inputs": [key], "outputs": [[key, shape, dtype]], "workspaces": [bytes],
+"roles", "types", "scalars", "grid"}].  Outputs and workspaces are poisoned before the run.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 FUNCTIONS = {"erf": ERF, "fmod": np.fmod, "pow": np.power, "rint": np.rint, "acos": np.arccos,
@@ -43,6 +44,28 @@ def tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array).copy())
 
 
+def parameters(case: dict[str, Any], pointers: list[torch.Tensor]) -> list[Any]:
+    """What each parameter is by its role (see TritonKernel)."""
+    out: list[Any] = []
+    scalars = list(case["scalars"])
+    used = iter(pointers)
+    for role, kind in zip(case["roles"], case["types"], strict=True):
+        what, _, rest = role.partition(":")
+        if what == "pointer":
+            out.append(next(used))
+        elif what == "zeros":
+            out.append(torch.zeros(int(rest) // 4, dtype=torch.int32))
+        elif what == "map":
+            box = [int(n) for n in kind.split("[")[1].split("]")[0].split(",")]
+            rank = len(box)
+            shape, strides = scalars[:rank], scalars[rank : 2 * rank]
+            del scalars[: 2 * rank]
+            out.append(TensorDescriptor(pointers[int(rest)], shape, strides, box))
+        else:
+            out.append(scalars.pop(0))
+    return out
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         cases = json.load(file)
@@ -59,8 +82,9 @@ def main() -> None:
             array.view(np.uint8)[...] = 0xFF
             outputs.append(tensor(array))
         given = [tensor(arrays[k]) for k in case["inputs"]]
+        scratch = [torch.full((n // 4,), torch.nan) for n in case["workspaces"]]
         function = getattr(module, case["kernel"])
-        function[tuple(case["grid"])](*given, *outputs, *case["scalars"])
+        function[tuple(case["grid"])](*parameters(case, [*given, *outputs, *scratch]))
         for (key, _, _), made in zip(case["outputs"], outputs, strict=True):
             out[key] = made.numpy()
     np.savez(sys.argv[3], **out)

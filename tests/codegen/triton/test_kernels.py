@@ -1,24 +1,13 @@
 """Generated Triton kernels: right in the interpreter, and cubins for two architectures, no GPU."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.evaluate import evaluate
-from graphwright.compiler.ir.ops import REGISTRY
-from graphwright.compiler.ir.parser import parse_graph
-from graphwright.compiler.target import Target
 
 pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="the interpreter needs torch")
 
-from graphwright.compiler.codegen.emit import emit
+from triton_runs import interpret, launch_of
+
 from graphwright.compiler.codegen.triton.build import build
 
 # name: (symbols, inputs, region, body, outputs)
@@ -214,57 +203,11 @@ BINDING = {"B": 3, "S": 37, "N": 2, "H": 8}
 LONG = {"softmax_long_rows": {"B": 2, "S": 9001}}
 
 
-def launches_of(text: str):
-    graph = parse_graph(text, registry=REGISTRY)
-    (op,) = graph.ops
-    (launch,) = emit(op, Target.parse("cuda:sm_90"))
-    return graph, launch
-
-
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
     """Every region run once: {name: (outputs, wanted outputs in float64)}."""
-    folder: Path = tmp_path_factory.mktemp("triton")
-    rng = np.random.default_rng(7)
-    cases, arrays, wanted = [], {}, {}
-    for name, text in REGIONS.items():
-        graph, launch = launches_of(text)
-        binding = LONG.get(name, BINDING)
-        feed = []
-        for i, value in enumerate(graph.inputs):
-            shape = [dims.evaluate(d, binding) for d in value.type.shape]
-            array = rng.standard_normal(shape).astype(value.type.dtype.numpy)
-            arrays[f"{name}.in{i}"] = array
-            feed.append(array)
-        wanted[name] = evaluate(graph, feed, compute=np.float64)
-        module = folder / f"{name}.py"
-        module.write_text(launch.kernel.source)
-        cases.append(
-            {
-                "module": str(module),
-                "kernel": launch.kernel.name,
-                "inputs": [f"{name}.in{i}" for i in range(len(feed))],
-                "outputs": [
-                    [f"{name}.out{i}", list(w.shape), v.type.dtype.numpy.name]
-                    for i, (w, v) in enumerate(zip(wanted[name], graph.outputs, strict=True))
-                ],
-                "scalars": [dims.evaluate(s, binding) for s in launch.scalars],
-                "grid": [dims.evaluate(g, binding) for g in launch.grid],
-            }
-        )
-    (folder / "cases.json").write_text(json.dumps(cases))
-    np.savez(folder / "arrays.npz", **arrays)
-    run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("interpret.py")), "cases.json", "arrays.npz",
-         "out.npz"],
-        cwd=folder, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr[-3000:]
-    made = np.load(folder / "out.npz")
-    return {
-        name: ([made[f"{name}.out{i}"] for i in range(len(w))], w) for name, w in wanted.items()
-    }
+    cases = {name: (*launch_of(text), LONG.get(name, BINDING)) for name, text in REGIONS.items()}
+    return interpret(tmp_path_factory.mktemp("triton"), cases)
 
 
 @pytest.mark.parametrize("name", REGIONS)
@@ -279,7 +222,7 @@ def test_equals_the_reference(interpreted, name):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", REGIONS)
 def test_compiles_without_a_gpu(name, arch, tmp_path):
-    _, launch = launches_of(REGIONS[name])
+    _, launch = launch_of(REGIONS[name])
     cubin = build(launch.kernel, arch, tmp_path)
     assert cubin.image.startswith(b"\x7fELF")
     pointers = [p for p in cubin.kernel.parameters if p.startswith("pointer")]

@@ -1,0 +1,90 @@
+"""Emits the launch of a one-op graph, and runs launches in Triton's interpreter beside the reference."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from graphwright.compiler.codegen.emit import emit
+from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
+from graphwright.compiler.ir import dims
+from graphwright.compiler.ir.evaluate import evaluate
+from graphwright.compiler.ir.graph import Graph, Value
+from graphwright.compiler.ir.layout import order_of
+from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.target import Target
+
+Case = tuple[Graph, EmittedLaunch, Mapping[str, int]]
+
+
+def launch_of(text: str, target: str = "cuda:sm_90") -> tuple[Graph, EmittedLaunch]:
+    """The graph of a text with one op, and that op's launch."""
+    graph = parse_graph(text, registry=REGISTRY)
+    (op,) = graph.ops
+    (launch,) = emit(op, Target.parse(target))
+    return graph, launch
+
+
+def interpret(
+    folder: Path, cases: Mapping[str, Case]
+) -> dict[str, tuple[list[np.ndarray], list[np.ndarray]]]:
+    """Runs each case on random inputs: {name: (outputs, wanted outputs in float64)}."""
+    rng = np.random.default_rng(7)
+    entries, arrays, wanted = [], {}, {}
+    for name, (graph, launch, binding) in cases.items():
+        feed = []
+        for i, value in enumerate(graph.inputs):
+            shape = [dims.evaluate(d, binding) for d in value.type.shape]
+            array = rng.standard_normal(shape).astype(value.type.dtype.numpy)
+            arrays[f"{name}.in{i}"] = array.transpose(order_of(value.type.layout, array.ndim))
+            feed.append(array)
+        wanted[name] = evaluate(graph, feed, compute=np.float64)
+        module = folder / f"{name}.py"
+        module.write_text(launch.kernel.source)
+        scratch = [a for a in launch.arguments if isinstance(a, Workspace)]
+        entries.append(
+            {
+                "module": str(module),
+                "kernel": launch.kernel.name,
+                "inputs": [f"{name}.in{i}" for i in range(len(feed))],
+                "outputs": [
+                    [f"{name}.out{i}", list(w.transpose(order(v)).shape), v.type.dtype.numpy.name]
+                    for i, (w, v) in enumerate(zip(wanted[name], graph.outputs, strict=True))
+                ],
+                "workspaces": [dims.evaluate(a.bytes, binding) for a in scratch],
+                "roles": list(launch.kernel.roles),
+                "types": list(launch.kernel.signature),
+                "scalars": [dims.evaluate(s, binding) for s in launch.scalars],
+                "grid": [dims.evaluate(g, binding) for g in launch.grid],
+            }
+        )
+    (folder / "cases.json").write_text(json.dumps(entries))
+    np.savez(folder / "arrays.npz", **arrays)
+    run = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("interpret.py")), "cases.json", "arrays.npz",
+         "out.npz"],
+        cwd=folder, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-3000:]
+    made = np.load(folder / "out.npz")
+    return {
+        name: (
+            [
+                made[f"{name}.out{i}"].transpose(np.argsort(order(v)))
+                for i, v in enumerate(cases[name][0].outputs)
+            ],
+            w,
+        )
+        for name, w in wanted.items()
+    }
+
+
+def order(value: Value) -> tuple[int, ...]:
+    """The axes of a value, outermost in memory first."""
+    return order_of(value.type.layout, value.type.rank)

@@ -2,7 +2,8 @@
 
 Ops are equal when attributes, types, bodies and the pattern of their operands are, and when the same
 operands are constants.  Emitters never look at what a constant holds, but for integers: zero points
-decide code, so that integer constants belong to the key with their content.
+decide code, so that integer constants belong to the key with their content.  Whether a value lies at
+a multiple of 16 bytes matters too: kernels for GPUs read several elements at a time where it does.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from graphwright.compiler.codegen.kernel import (
     Source,
     Step,
 )
+from graphwright.compiler.ir.dims import is_multiple
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.structure import op_key
+from graphwright.compiler.passes.storage import owner_of
 
 LARGEST_ZERO_POINTS = 2**16  # elements: more is a weight
 
@@ -49,9 +52,11 @@ class Repetition:
 
 def _operands_key(op: Op) -> Hashable:
     place: dict[Value, int] = {}
-    return tuple([
+    operands = [
         (place.setdefault(v, i), v.type, _constant_key(v)) for i, v in enumerate(op.operands)
-    ])  # fmt: skip
+    ]
+    aligned = [is_multiple(owner_of(v)[1], 16) for v in (*op.operands, *op.results)]
+    return (*operands, *aligned)
 
 
 def _constant_key(value: Value) -> Hashable:

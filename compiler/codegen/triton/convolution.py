@@ -49,6 +49,8 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     )  # fmt: skip
     domain = region.domain
     pixel = axes_coordinates(tile.m, out, (0, *range(2, len(out))), domain)
+    if pixels == 1:
+        pixel[0] = tile.m  # a block too, of which the mask leaves one
     dtype, tf32 = x.type.dtype, bool(root.attribute("tf32"))
     lowering = Lowering(domain)
     zero = lowering.node(Number(0.0, compute_dtype(dtype)))

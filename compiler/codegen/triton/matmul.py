@@ -58,7 +58,8 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     if flat:
         over_rows = axes_coordinates(tile.m, shape[:-1], range(len(shape) - 1), domain)
         leading = tuple(over_rows[i] for i in range(len(shape) - 2))
-        row = over_rows[len(shape) - 2]
+        # (a lone row is a block too, of which the mask leaves one)
+        row = tile.m if rows == 1 else over_rows[len(shape) - 2]
     else:
         axes = range(len(batch_shape))
         over_batch = axes_coordinates(tile.part, batch_shape, axes, domain)

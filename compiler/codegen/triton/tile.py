@@ -202,8 +202,6 @@ class Tile:
             bind = self._walk()
         bind(True)
         a = p.stored(left())
-        if self.rows == 1:  # its coordinate is 0, not a block
-            a = f"tl.broadcast_to({a}, [{self.config.block_m}, {self.config.block_k}])"
         p.forget(self.k)  # k runs down the right operand
         bind(False)
         self._bind_columns()

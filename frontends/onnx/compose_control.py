@@ -133,7 +133,7 @@ COMPOSE = {
     ),
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), _OPTIONALS),
     **dict.fromkeys(
-        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
         _STRINGS,
     ),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
 
-def _each(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
+def each_of(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """An attribute with one number for each of `rank` things."""
     values = tuple(node.attr(name, (default,) * rank))
     if len(values) != rank:
         raise Refusal(f"its attribute {name} has {len(values)} entries, want {rank}")
@@ -27,26 +27,27 @@ def _each(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
 def col2im(node: Node) -> Value:
     """Blocks added up where they overlap: a transposed depthwise convolution with unit kernels."""
     x = node.ranked(0, 3)
-    image, block = node.dims(1, "the image shape"), node.ints(2, "the block shape")
+    image, block = node.dims(1, "the image shape"), node.dims(2, "the block shape")
     rank = len(block)
     if len(image) != rank:
         raise Refusal(f"its image has {len(image)} axes, its block {rank}")
-    strides, dilations = _each(node, "strides", rank, 1), _each(node, "dilations", rank, 1)
-    pads = _each(node, "pads", 2 * rank, 0)
+    strides, dilations = each_of(node, "strides", rank, 1), each_of(node, "dilations", rank, 1)
+    pads = each_of(node, "pads", 2 * rank, 0)
     low, high = pads[:rank], pads[rank:]
-    positions = math.prod(block)
-    channels = dims.floordiv(x.type.shape[1], positions)
-    if not isinstance(channels, int) or positions < 1:
-        raise Refusal(f"its input is {x.type}, want a known number of channels")
+    positions = dims.product(block)
+    channels = dims.floordiv(x.type.shape[1], dims.maximum(positions, 1))
+    known = all(isinstance(d, int) for d in (channels, *image, *block))
+    if not known:
+        return _scattered(node, x, image, block, (strides, dilations, low, high))
+    assert isinstance(channels, int) and isinstance(positions, int)
+    if positions < 1:
+        raise Refusal(f"its blocks are {block}, want positive extents")
     counts: list[Dim] = []
     extra: list[int] = []
     for i, size in enumerate(image):
         room = size + low[i] + high[i] - (dilations[i] * (block[i] - 1) + 1)
         counts.append(dims.floordiv(room, strides[i]) + 1)
-        rest = dims.modulo(room, strides[i])
-        if not isinstance(rest, int):
-            raise Refusal("its strides may not divide the image", "fix the dims with --shape")
-        extra.append(rest)
+        extra.append(int(dims.modulo(room, strides[i])))  # type: ignore[arg-type]
     node.require(
         x.type.shape[2], "==", dims.product(counts), f"Col2Im {node.origin}: number of blocks"
     )
@@ -61,12 +62,63 @@ def col2im(node: Node) -> Value:
     )  # fmt: skip
 
 
+def _scattered(
+    node: Node, x: Value, image: Sequence[Dim], block: Sequence[Dim],
+    attributes: Sequence[tuple[int, ...]],
+) -> Value:  # fmt: skip
+    """The same with sizes that only a call knows: every element of a block added at its place."""
+    strides, dilations, low, high = attributes
+    where = f"Col2Im {node.origin}"
+    rank, positions = len(block), dims.product(block)
+    for extent in block:
+        node.require(extent, ">=", 1, f"{where}: blocks are not empty")
+    channels = dims.floordiv(x.type.shape[1], dims.maximum(positions, 1))
+    node.require(channels * positions, "==", x.type.shape[1], f"{where}: channels of a block")
+    padded = [image[i] + low[i] + high[i] for i in range(rank)]
+    counts: list[Dim] = []
+    for i in range(rank):
+        room = padded[i] - (dilations[i] * (block[i] - 1) + 1)
+        node.require(room, ">=", 0, f"{where}: a block fits into the image")
+        counts.append(dims.floordiv(room, strides[i]) + 1)
+    node.require(x.type.shape[2], "==", dims.product(counts), f"{where}: number of blocks")
+    # The place, in the padded image, of element k of block l along each axis, then of all.
+    place: Value | None = None
+    for i in range(rank):
+        inside = _spread_axis(node, block, i, dilations[i], 0)
+        begin = _spread_axis(node, counts, i, strides[i], rank)
+        at = node.emit("add", inside, begin)
+        if place is not None:
+            at = node.emit("add", node.emit("mul", place, node.size(padded[i])), at)
+        place = at
+    assert place is not None
+    lines = x.type.shape[0] * channels
+    each = positions * x.type.shape[2]
+    places = node.broadcast_to(place, (*block, *counts))
+    index = node.broadcast_to(node.reshape(places, (1, each)), (lines, each))
+    zeros = node.full(0, x.type.dtype, (lines, dims.product(padded)))
+    flat = node.emit(
+        "scatter_elements", zeros, index, node.reshape(x, (lines, each)), axis=1, reduction="add"
+    )
+    out = node.reshape(flat, (x.type.shape[0], channels, *padded))
+    for i in range(rank):
+        out = node.slice_axis(out, 2 + i, low[i], image[i])
+    return out
+
+
+def _spread_axis(node: Node, extents: Sequence[Dim], i: int, step: int, before: int) -> Value:
+    """step * index along axis i of `extents`, which are the first or the last half of the axes."""
+    rank = len(extents)
+    shape: list[Dim] = [1] * (2 * rank)
+    shape[before + i] = extents[i]
+    return node.reshape(node.emit("mul", node.iota(extents[i]), node.scalar(step, I64)), shape)
+
+
 def max_unpool(node: Node) -> Value:
     """Zeros but at the given flat places; the indices count in the shape that pooling came from."""
     x, indices = node.ranked(0, 3, or_more=True), node.x(1)
     rank = x.type.rank - 2
     kernel = node.attr("kernel_shape")
-    strides, pads = _each(node, "strides", rank, 1), _each(node, "pads", 2 * rank, 0)
+    strides, pads = each_of(node, "strides", rank, 1), each_of(node, "pads", 2 * rank, 0)
     if len(kernel) != rank:
         raise Refusal(f"its kernel has {len(kernel)} axes, its input {rank} spatial ones")
     shape: list[Dim] = list(x.type.shape[:2])

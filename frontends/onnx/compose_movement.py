@@ -92,11 +92,10 @@ def squeeze(node: Node) -> Value:
     ones = [i for i, d in enumerate(x.type.shape) if dims.prove(d, "==", 1) is not False]
     axes = axes_of(node, 1, among=ones)
     if axes is None:
-        if unknown := [d for d in x.type.shape if isinstance(d, Expr)]:
-            raise Refusal(
-                f"it removes all axes of extent 1, and {unknown[0]} may or may not be 1",
-                "name the axes, or fix the dim with --shape",
-            )
+        for d in x.type.shape:
+            # The rank would depend on the size: a call where it is 1 is refused, and says so.
+            if isinstance(d, Expr) and dims.prove(d, "!=", 1) is None:
+                node.require(d, "!=", 1, f"Squeeze {node.origin} names no axes: name them")
         return node.squeeze(x, [i for i, d in enumerate(x.type.shape) if d == 1])
     return node.squeeze(x, node.axes(axes, x.type.rank))
 

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
+from graphwright.frontends.onnx.late_resize import (
+    is_late,
+    late_aspect,
+    late_geometry,
+    late_sizes_of,
+    ratios_of,
+)
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -20,8 +29,9 @@ def resize(node: Node) -> Value:
     x = node.x()
     mode = _mode(node)
     if node.opset < 11:
-        scales = _scales(node, 1)
-        return _legacy(node, x, scales, mode)
+        if is_late(node, 1):
+            return _late_legacy(node, x, 1, mode)
+        return _legacy(node, x, _scales(node, 1), mode)
     rank = x.type.rank
     axes = node.axes(node.attr("axes", tuple(range(rank))), rank)
     attributes: dict[str, Any] = {
@@ -34,12 +44,24 @@ def resize(node: Node) -> Value:
     }
     if node.attr("antialias", 0):
         attributes["antialias"] = True
-    if attributes["coordinates"] == "tf_crop_and_resize":
+    is_crop = attributes["coordinates"] == "tf_crop_and_resize"
+    late_roi = is_crop and node.known(node.x(1)) is None
+    if is_crop and not late_roi:
         attributes["roi"] = _region(node, rank, axes)
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    late_scales: Value | None = None
+    scales: list[float]
+    sizes: list[Dim]
     if _given(node, 3):
         wanted = list(node.dims(3, "the target sizes"))
-        sizes, scales = _from_sizes(node, x, axes, wanted, policy)
+        if policy != "stretch" and not _are_known(x, axes, wanted):
+            sizes, late_scales = late_aspect(node, x, axes, wanted, policy)
+            scales = []
+        else:
+            sizes, scales = _from_sizes(node, x, axes, wanted, policy)
+    elif _given(node, 2) and is_late(node, 2):
+        sizes, late_scales = late_sizes_of(node, x, axes, node.x(2))
+        scales = []
     else:
         given = _scales(node, 2)
         if len(given) != len(axes):
@@ -48,7 +70,18 @@ def resize(node: Node) -> Value:
         for axis, scale in zip(axes, given, strict=True):
             scales[axis] = scale
         sizes = _scaled(node, x, scales)
-    return node.emit("resize", x, sizes=tuple(sizes), scales=tuple(scales), **attributes)
+    if late_scales is None and not late_roi:
+        return node.emit("resize", x, sizes=tuple(sizes), scales=tuple(scales), **attributes)
+    if late_scales is None:
+        late_scales = (
+            node.array(np.array(scales))
+            if scales
+            else ratios_of(node, sizes, x.type.shape, range(rank))
+        )
+    geometry = late_geometry(
+        node, axes, rank, late_scales, node.x(1) if late_roi else attributes.pop("roi", None)
+    )
+    return node.emit("resize", x, geometry, sizes=tuple(sizes), **attributes)
 
 
 def _given(node: Node, i: int) -> bool:
@@ -99,13 +132,15 @@ def _from_sizes(
             sizes[axis] = want
         return sizes, []
     pairs = [(w, shape[a]) for a, w in zip(axes, wanted, strict=True)]
-    if not all(isinstance(w, int) and isinstance(d, int) for w, d in pairs):
-        raise Refusal(f"{policy} needs known sizes", "fix the dims with --shape")
     ratios = [Fraction(int(w), int(d)) for w, d in pairs]  # type: ignore[arg-type]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     for axis in axes:
         sizes[axis] = int(ratio * int(shape[axis]) + Fraction(1, 2))  # type: ignore[arg-type]
     return sizes, [float(ratio) if a in axes else 1.0 for a in range(x.type.rank)]
+
+
+def _are_known(x: Value, axes: Sequence[int], wanted: Sequence[Dim]) -> bool:
+    return all(isinstance(d, int) for d in (*wanted, *(x.type.shape[a] for a in axes)))
 
 
 def _region(node: Node, rank: int, axes: Sequence[int]) -> tuple[float, ...]:
@@ -116,6 +151,19 @@ def _region(node: Node, rank: int, axes: Sequence[int]) -> tuple[float, ...]:
     for i, axis in enumerate(axes):
         starts[axis], ends[axis] = given[i], given[i + len(axes)]
     return (*starts, *ends)
+
+
+def _late_legacy(node: Node, x: Value, i: int, mode: str) -> Value:
+    """The same with scales that the data decide; nearest ones are taken to grow the axes."""
+    rank = x.type.rank
+    sizes, scales = late_sizes_of(node, x, range(rank), node.x(i))
+    if mode == "nearest":
+        for size, extent in zip(sizes, x.type.shape, strict=True):
+            node.require(size, ">=", extent, f"{node.type} {node.origin}: scales that only the data know are at least 1")  # fmt: skip
+    return node.emit(
+        "resize", x, late_geometry(node, range(rank), rank, scales, None), sizes=tuple(sizes),
+        mode=mode, coordinates="asymmetric", nearest="floor",
+    )  # fmt: skip
 
 
 def _legacy(node: Node, x: Value, scales: Sequence[float], mode: str) -> Value:
@@ -141,6 +189,8 @@ def upsample(node: Node) -> Value:
         scales = list(node.attr("scales"))
     elif node.has("height_scale"):
         scales = [1.0, 1.0, node.attr("height_scale"), node.attr("width_scale")]
+    elif is_late(node, 1):
+        return _late_legacy(node, node.x(), 1, _mode(node))
     else:
         scales = _scales(node, 1)
     return _legacy(node, node.x(), scales, _mode(node))

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import I64, DType
+from graphwright.compiler.ir.types import F64, I64, DType
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 
@@ -146,19 +146,21 @@ def stft(node: Node) -> Value:
     parts = _check_signal(node, x)
     if x.type.rank != 3:
         raise Refusal(f"its signal is {x.type}, want [batch, length, 1 or 2]")
-    step = int(node.one(1, "the frame step"))
+    (step,) = node.dims(1, "the frame step")
     window = node.maybe(2)
     if node.has_input(3):
         (length,) = node.dims(3, "the frame length")
     else:
         length = window.type.shape[0] if window is not None else x.type.shape[1]
-    if step < 1 or not isinstance(length, int):
-        raise Refusal(f"its frame step is {step}, its frame length {length}; want known sizes")
+    node.require(step, ">=", 1, f"STFT {node.origin}: frame step")
+    node.require(x.type.shape[1], ">=", length, f"STFT {node.origin}: a frame fits")
     if window is not None:
         node.require(window.type.shape[0], "==", length, f"STFT {node.origin}: window length")
     onesided = bool(node.attr("onesided", 1)) and parts == 1
-    columns = length // 2 + 1 if onesided else length
+    columns = dims.floordiv(length, 2) + 1 if onesided else length
     matrix = roots(node, x.type.dtype, length, columns, length, (parts, 2))
+    if not isinstance(step, int) or not isinstance(length, int):
+        return _gathered_frames(node, x, step, length, window, matrix)
     if window is not None:
         matrix = node.emit("mul", matrix, node.reshape(window, (length, 1, 1, 1)))
     filters = node.reshape(node.transpose(matrix, (2, 3, 1, 0)), (2 * columns, parts, length))
@@ -171,8 +173,71 @@ def stft(node: Node) -> Value:
     return node.transpose(out, (0, 3, 1, 2))
 
 
+def _gathered_frames(
+    node: Node, x: Value, step: Dim, length: Dim, window: Value | None, matrix: Value
+) -> Value:
+    """The same with sizes that only a call knows: frames are gathered."""
+    batch, samples, parts = x.type.shape
+    frames = dims.floordiv(samples - length, dims.maximum(step, 1)) + 1
+    begin = node.emit("mul", node.iota(frames), node.size(step))
+    place = node.emit("add", node.unsqueeze(begin, (1,)), node.unsqueeze(node.iota(length), (0,)))
+    cut = node.gather(x, place, 1)
+    if window is not None:
+        cut = node.emit("mul", cut, node.reshape(window, (length, 1)))
+    columns = matrix.type.shape[2]
+    table = node.reshape(matrix, (length * parts, columns * 2))
+    flat = node.reshape(cut, (batch, frames, length * parts))
+    return node.reshape(node.emit("matmul", flat, table), (batch, frames, columns, 2))
+
+
+def _late_mel_weights(node: Node) -> Value:
+    """The same with numbers that only a call knows, in float64."""
+    (bins,), (length,) = node.dims(0, "the number of bins"), node.dims(1, "the length")
+    rate, low, high = (node.reshape(node.cast(node.x(i), F64), ()) for i in (2, 3, 4))
+    dtype = node.dtype(node.attr("output_datatype", TensorProto.FLOAT))
+
+    def number(value: float) -> Value:
+        return node.scalar(value, F64)
+
+    def mel(hertz: Value) -> Value:
+        ratio = node.emit("add", node.emit("div", hertz, number(700)), number(1))
+        return node.emit("mul", node.emit("log", ratio), number(2595 / math.log(10)))
+
+    count = node.size(bins + 2, F64)
+    each = node.emit("div", node.emit("sub", mel(high), mel(low)), count)
+    place = node.emit("mul", node.cast(node.iota(bins + 2), F64), each)
+    place = node.emit("div", node.emit("add", place, mel(low)), number(2595))
+    hertz = node.emit("sub", node.emit("pow", number(10), place), number(1))
+    scaled = node.emit("mul", node.emit("mul", hertz, number(700)), node.size(length + 1, F64))
+    edges = node.cast(node.emit("floor", node.emit("div", scaled, rate)), I64)
+    rows = dims.floordiv(length, 2) + 1
+    k = node.unsqueeze(node.iota(rows), (1,))
+    left, centre, right = (
+        node.unsqueeze(node.slice_axis(edges, 0, i, bins), (0,)) for i in range(3)
+    )
+    one, zero = node.scalar(1, I64), number(0)
+
+    def share(above: tuple[Value, Value], below: tuple[Value, Value]) -> Value:
+        top = node.cast(node.emit("sub", *above), F64)
+        return node.emit("div", top, node.cast(node.emit("maximum", node.emit("sub", *below), one), F64))  # fmt: skip
+
+    def both(name: str, a: tuple[Value, Value], other: str, b: tuple[Value, Value]) -> Value:
+        return node.emit("logical_and", node.emit(name, *a), node.emit(other, *b))
+
+    rising = node.where(
+        both("greater_or_equal", (k, left), "less_or_equal", (k, centre)),
+        node.where(node.emit("equal", left, centre), number(1), share((k, left), (centre, left))),
+        zero,
+    )
+    falls = both("greater", (k, centre), "less", (k, right))
+    out = node.where(falls, share((right, k), (right, centre)), rising)
+    return node.cast(out, dtype)
+
+
 def mel_weight_matrix(node: Node) -> Value:
     """Triangular filters over the bins of a spectrum, equally wide on the mel scale."""
+    if any(node.known(node.x(i)) is None for i in range(5)):
+        return _late_mel_weights(node)
     names = (
         "the number of bins",
         "the length",

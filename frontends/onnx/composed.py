@@ -27,10 +27,12 @@ from graphwright.frontends.onnx import (
     compose_recurrent,
     compose_reduce,
     compose_resize,
+    compose_sampling,
     compose_scaled_attention,
     compose_scan,
     compose_signal,
     compose_source,
+    compose_text,
 )
 from graphwright.frontends.onnx.containers import Entry
 from graphwright.frontends.onnx.node import Node
@@ -57,10 +59,12 @@ COMPOSE: dict[str, Compose] = {
     **compose_recurrent.COMPOSE,
     **compose_reduce.COMPOSE,
     **compose_resize.COMPOSE,
+    **compose_sampling.COMPOSE,
     **compose_scaled_attention.COMPOSE,
     **compose_scan.COMPOSE,
     **compose_signal.COMPOSE,
     **compose_source.COMPOSE,
+    **compose_text.COMPOSE,
 }
 # Ops of another domain that mean what ONNX's op of that name does.
 COMPOSE |= {

@@ -27,7 +27,6 @@ OPS = {
     "ImageDecoder": IMAGES,
     "StringNormalizer": STRINGS,
     **dict.fromkeys(("SequenceMap",), _SEQUENCES),
-    "DeformConv": "the IR has no such op yet",
     **dict.fromkeys(
         (
             "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
@@ -37,68 +36,10 @@ OPS = {
         _SEQUENCES,
     ),
 }  # fmt: skip
-_DATA = "numbers that only the data know"
-NAMES: dict[str, str] = dict.fromkeys(
-    (
-        "test_affine_grid_2d",
-        "test_affine_grid_2d_align_corners",
-        "test_affine_grid_2d_align_corners_expanded",
-        "test_affine_grid_2d_expanded",
-        "test_affine_grid_3d_align_corners",
-        "test_affine_grid_3d_align_corners_expanded",
-        "test_col2im",
-        "test_col2im_5d",
-        "test_col2im_dilations",
-        "test_col2im_pads",
-        "test_col2im_strides",
-        "test_melweightmatrix",
-        "test_resize_downsample_scales_cubic",
-        "test_resize_downsample_scales_cubic_A_n0p5_exclude_outside",
-        "test_resize_downsample_scales_cubic_align_corners",
-        "test_resize_downsample_scales_cubic_antialias",
-        "test_resize_downsample_scales_linear",
-        "test_resize_downsample_scales_linear_align_corners",
-        "test_resize_downsample_scales_linear_antialias",
-        "test_resize_downsample_scales_linear_half_pixel_symmetric",
-        "test_resize_downsample_scales_nearest",
-        "test_resize_downsample_sizes_nearest_not_larger",
-        "test_resize_downsample_sizes_nearest_not_smaller",
-        "test_resize_tf_crop_and_resize",
-        "test_resize_tf_crop_and_resize_axes_2_3",
-        "test_resize_tf_crop_and_resize_axes_3_2",
-        "test_resize_tf_crop_and_resize_extrapolation_value",
-        "test_resize_upsample_scales_cubic",
-        "test_resize_upsample_scales_cubic_A_n0p5_exclude_outside",
-        "test_resize_upsample_scales_cubic_align_corners",
-        "test_resize_upsample_scales_cubic_asymmetric",
-        "test_resize_upsample_scales_linear",
-        "test_resize_upsample_scales_linear_align_corners",
-        "test_resize_upsample_scales_linear_half_pixel_symmetric",
-        "test_resize_upsample_scales_nearest",
-        "test_resize_upsample_scales_nearest_axes_2_3",
-        "test_resize_upsample_scales_nearest_axes_3_2",
-        "test_resize_upsample_sizes_nearest_not_larger",
-        "test_resize_upsample_sizes_nearest_not_smaller",
-        "test_stft",
-        "test_stft_with_window",
-        "test_tfidfvectorizer_tf_batch_onlybigrams_skip0",
-        "test_tfidfvectorizer_tf_batch_onlybigrams_skip5",
-        "test_tfidfvectorizer_tf_batch_uniandbigrams_skip5",
-        "test_tfidfvectorizer_tf_only_bigrams_skip0",
-        "test_tfidfvectorizer_tf_onlybigrams_levelempty",
-        "test_tfidfvectorizer_tf_onlybigrams_skip5",
-        "test_tfidfvectorizer_tf_uniandbigrams_skip5",
-        "test_upsample_nearest",
-    ),
-    _DATA,
-)
-NO_KERNEL: dict[str, str] = dict.fromkeys(
-    [
-        "test_resize_downsample_sizes_cubic_antialias",
-        "test_resize_downsample_sizes_linear_antialias",
-    ],
-    _DATA,
-)
+NAMES = {
+    "test_affine_grid_3d_align_corners_expanded": "its If yields a scalar or a vector of one",
+}
+NO_KERNEL: dict[str, str] = {}
 
 # Tests whose stored answers are not what the text of the specification says: they have to differ.
 WRONG = dict.fromkeys(

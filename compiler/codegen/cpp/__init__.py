@@ -12,6 +12,7 @@ from graphwright.compiler.codegen.cpp.data_dependent import (
     emit_non_zero,
     emit_unique,
 )
+from graphwright.compiler.codegen.cpp.deform import emit_deform_columns, emit_max_roi_pool
 from graphwright.compiler.codegen.cpp.packed import emit_matmul_packed
 from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise
 from graphwright.compiler.codegen.cpp.pooling import emit_pool
@@ -38,6 +39,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "kind:reduction": emit_reduction,
     "arg_max_pool": emit_pointwise,
     "bitcast": emit_bitcast,
+    "deform_columns": emit_deform_columns,
+    "max_roi_pool": emit_max_roi_pool,
     "determinant": emit_determinant,
     "grid_sample": emit_grid_sample,
     "roi_align": emit_roi_align,

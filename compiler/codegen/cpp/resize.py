@@ -12,7 +12,7 @@ from graphwright.compiler.codegen.cpp.function import KernelBuilder, type_order
 from graphwright.compiler.codegen.cpp.loops import emit_nest
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
-from graphwright.compiler.codegen.cpp.types import scalar_type, storage_type
+from graphwright.compiler.codegen.cpp.types import read, scalar_type, storage_type, stored
 from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
@@ -20,6 +20,7 @@ from graphwright.compiler.codegen.scalar import Apply, Node, Number, compute_dty
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Graph, Op, Value
+from graphwright.compiler.ir.layout import origin_of, strides_of
 from graphwright.compiler.ir.ops.resize import antialias_reach
 from graphwright.compiler.ir.types import BOOL, I64, DType, TensorType
 
@@ -39,6 +40,8 @@ class Table:
 
 def emit_resize(op: Op) -> list[EmittedLaunch]:
     """Resize of one tensor as one launch."""
+    if _is_any(op):
+        return _emit_any(op)
     body, operands = as_region(op)
     (x,) = body.inputs
     result = op.results[0]
@@ -64,6 +67,67 @@ def emit_resize(op: Op) -> list[EmittedLaunch]:
     parts = build_parts(result.type.shape, type_order(result.type), stores)
     emit_nest(builder, parts, pointers, [(out, result.type.dtype)], Names(body.symbols))
     return [builder.launch(None, operands)]
+
+
+def _is_any(op: Op) -> bool:
+    """Whether scales, or the reach of a stretched kernel, are only known at run time."""
+    if len(op.operands) > 1:
+        return True
+    if not op.attribute("antialias") or op.attribute("scales"):
+        return False
+    return any(
+        not (isinstance(extent, int) and isinstance(size, int))
+        for axis, (extent, size) in enumerate(
+            zip(op.operands[0].type.shape, op.attribute("sizes"), strict=True)
+        )
+        if not _is_kept(op, axis)
+    )
+
+
+def _emit_any(op: Op) -> list[EmittedLaunch]:
+    """The general loop of gw/resize.h, which makes its tables as it runs."""
+    x, result = op.operands[0], op.result
+    if x.type.dtype.bits < 8:
+        raise problem(op, f"its operand is {x.type}, want whole bytes", "cast it")
+    builder = KernelBuilder(op, "resize_any")
+    builder.includes.append("gw/resize.h")
+    source, out = builder.tensor("in0", x), builder.tensor("out0", result, written=True)
+    geometry = builder.tensor("in1", op.operands[1]) if len(op.operands) > 1 else ""
+    rank, dtype = x.type.rank, x.type.dtype
+    lines = [f"gw::ResizeAxis axes[{max(rank, 1)}];"]
+    for name, type in (("from", x.type), ("to", result.type)):
+        steps = strides_of(type.shape, type.layout)
+        texts = [builder.scalar(f"{name}_{i}", s) for i, s in enumerate(steps)]
+        lines.append(f"const int64_t {name}[{max(rank, 1)}] = {{{', '.join(texts)}}};")
+    begins = [
+        builder.scalar(f"begin_{n}", origin_of(v.type.shape, v.type.layout))
+        for n, v in (("in", x), ("out", result))
+    ]
+    for axis in range(rank):
+        extent, size = x.type.shape[axis], op.attribute("sizes")[axis]
+        a = f"axes[{axis}]"
+        lines.append(f"{a}.extent = {builder.scalar(f'extent_{axis}', extent)};")
+        lines.append(f"{a}.size = {builder.scalar(f'size_{axis}', size)};")
+        if geometry:
+            lines.append(f"{a}.scale = {geometry}[{axis}];")
+            lines.append(f"{a}.roi_start = {geometry}[{rank + axis}];")
+            lines.append(f"{a}.roi_end = {geometry}[{2 * rank + axis}];")
+    number = "double" if dtype.is_float else scalar_type(dtype)
+    value = f"static_cast<{scalar_type(dtype)}>(v)"
+    lines += [
+        "gw::ResizeRules rules;",
+        f"rules.coordinates = gw::Coordinates::{op.attribute('coordinates')};",
+        f"rules.nearest = gw::Nearest::{op.attribute('nearest')};",
+        f"rules.cubic_a = {float(op.attribute('cubic_a'))!r};",
+        f"rules.exclude_outside = {str(op.attribute('exclude_outside')).lower()};",
+        f"rules.antialias = {str(op.attribute('antialias')).lower()};",
+        f"rules.extrapolation = {float(op.attribute('extrapolation'))!r};",
+        f"const auto at = [=](int64_t i) -> {number} {{ return {read(dtype, source, f'i + {begins[0]}')}; }};",
+        f"const auto store = [=](int64_t i, {number} v) {{ {out}[i + {begins[1]}] = {stored(dtype, value)}; }};",
+        f"gw::resize_any<{number}>(axes, {rank}, gw::Resampling::{op.attribute('mode')}, rules, from, to, pool, at, store);",
+    ]
+    builder.body = lines
+    return [builder.launch(None, op.operands)]
 
 
 def _is_kept(op: Op, axis: int) -> bool:
@@ -103,10 +167,9 @@ def _reach(op: Op, axis: int) -> int:
     extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
     if op.attribute("scales"):
         scale = op.attribute("scales")[axis]
-    elif isinstance(extent, int) and isinstance(size, int):
-        scale = size / extent if extent else 1.0
     else:
-        raise problem(op, "antialiasing by a scale that is only known at run time", "fix the dims")
+        assert isinstance(extent, int) and isinstance(size, int)  # `_is_any` has the others
+        scale = size / extent if extent else 1.0
     return antialias_reach(mode, scale) if scale < 1 else 0
 
 

@@ -8,6 +8,7 @@ from graphwright.compiler.ir.ops import (
     contraction,
     control,
     data_dependent,
+    deform,
     functions,
     indexing,
     integer,
@@ -28,6 +29,7 @@ from graphwright.compiler.ir.ops import (
 
 _FAMILIES = (
     pointwise, functions, movement, indexing, reduction, norm, contraction, integer, packed, pool, resize, sampling,
+    deform,
     recurrent, recurrent_integer, attention, source, random, data_dependent, control, structural,
 )  # fmt: skip
 REGISTRY = Registry([op for family in _FAMILIES for op in family.OPS])

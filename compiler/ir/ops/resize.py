@@ -23,9 +23,10 @@ from graphwright.compiler.ir.ops.checks import (
     check_float,
     check_length,
     check_number,
+    require_shape,
 )
 from graphwright.compiler.ir.ops.precision import accumulate, results
-from graphwright.compiler.ir.types import TensorType
+from graphwright.compiler.ir.types import F64, TensorType
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (
@@ -139,13 +140,15 @@ class Resize(OpDef):
     `scales` (empty, or one float an axis) are what coordinates are calculated from; without them
     sizes / extents.  `coordinates`, `nearest`, `cubic_a`, `exclude_outside`, `extrapolation` and
     `roi` (starts, then ends, for tf_crop_and_resize) are ONNX's attributes of Resize.  `antialias`
-    stretches the kernel of an axis that shrinks by 1 / scale.
+    stretches the kernel of an axis that shrinks by 1 / scale.  With `geometry` (f64 [3 * rank]: a
+    scale of each axis, then the region's starts and ends) these come from the data, and `scales` and
+    `roi` are empty.
     Axes whose element i is made of element i alone are left as they are.
     """
 
     name = "resize"
     kind = Kind.OPAQUE
-    operands = ("x",)
+    operands = ("x", "geometry?")
     attributes = {
         "sizes": Attribute("dims"),
         "scales": Attribute("floats", ()),
@@ -162,7 +165,13 @@ class Resize(OpDef):
     def infer(
         self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
     ) -> Sequence[TensorType]:
-        (x,) = types
+        x = types[0]
+        if len(types) > 1:
+            if attributes["scales"] or attributes["roi"]:
+                raise InferenceError("resize: scales or roi besides geometry")
+            if types[1].dtype is not F64:
+                raise InferenceError(f"resize: geometry is {types[1]}, want f64")
+            require_shape(inference, "resize", "geometry", types[1], (3 * x.rank,))
         check_choice("resize", "mode", attributes["mode"], MODES)
         check_choice("resize", "coordinates", attributes["coordinates"], COORDINATES)
         check_choice("resize", "nearest", attributes["nearest"], NEAREST)
@@ -171,7 +180,7 @@ class Resize(OpDef):
             check_length("resize", "scales", attributes["scales"], x.rank)
             if any(s <= 0 for s in attributes["scales"]):
                 raise InferenceError(f"resize: scales {attributes['scales']}, want positive ones")
-        if attributes["coordinates"] == "tf_crop_and_resize":
+        if attributes["coordinates"] == "tf_crop_and_resize" and len(types) == 1:
             check_length("resize", "roi", attributes["roi"], 2 * x.rank)
         if attributes["mode"] == "nearest":
             check_number("resize", x)
@@ -190,6 +199,10 @@ class Resize(OpDef):
         x = accumulate(arrays[0], context)
         sizes = context.sizes(attributes["sizes"])
         original = x.shape
+        if len(arrays) > 1:
+            numbers = [float(g) for g in arrays[1]]
+            given = {"scales": tuple(numbers[: x.ndim]), "roi": tuple(numbers[x.ndim :])}
+            attributes = {**attributes, **given}
         for axis, size in enumerate(sizes):
             if x.shape[axis] == 0 or size == 0:
                 x = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)

@@ -44,6 +44,21 @@ FORMS: dict[str, list[tuple[int, str]]] = {
         (18, "g (float[2, 12, 9] x) => (float[a] y) <int64[2] i = {6, 7}, int64[2] k = {2, 3}> { y = Col2Im<strides=[2, 2], pads=[0, 1, 0, 0]>(x, i, k) }"),
         (18, "g (float[1, 6, 4] x) => (float[a] y) <int64[2] i = {5, 5}, int64[2] k = {2, 1}> { y = Col2Im<dilations=[3, 1], strides=[1, 3]>(x, i, k) }"),
     ],
+    "max_roi_pool": [
+        (16, "g (float[2, 3, 12, 10] x) => (float[a] y) <float[3, 5] r = {0, 0, 0, 7, 5, 1, 1.5, 2.5, 4, 9, 0, 20, 20, 25, 25}> { y = MaxRoiPool<pooled_shape=[3, 2], spatial_scale=0.5>(x, r) }"),
+    ],
+    "deform_conv": [
+        (22, "g (float[2, 4, 6, 5] x, float[6, 2, 3, 2] w, float[2, 24, 6, 4] o, float[6] b, float[2, 12, 6, 4] m) => (float[a] y) { y = DeformConv<group=2, offset_group=2, pads=[1, 0, 1, 0], kernel_shape=[3, 2]>(x, w, o, b, m) }"),
+    ],
+    "late_resize": [
+        (19, "g (float[1, 2, 5, 4] x) => (float[a] y) <float[4] s = {1, 1, 1.7, 0.6}> { z = ReduceSum<keepdims=0>(x) m = IsNaN(z) f = Cast<to=1>(m) t = Add(s, f) y = Resize<mode=\"linear\", antialias=1>(x, , t) }"),
+        (19, "g (float[1, 2, 5, 4] x) => (float[a] y) <float[4] s = {1, 1, 1.7, 2.6}> { z = ReduceSum<keepdims=0>(x) m = IsNaN(z) f = Cast<to=1>(m) t = Add(s, f) y = Resize<mode=\"cubic\">(x, , t) }"),
+        (19, "g (float[1, 2, 5, 4] x) => (float[a] y) <int64[2] s = {9, 5}> { z = ReduceSum<keepdims=0>(x) m = IsNaN(z) f = Cast<to=7>(m) t = Add(s, f) y = Resize<axes=[2, 3], mode=\"linear\", keep_aspect_ratio_policy=\"not_larger\">(x, , , t) }"),
+        (10, "g (float[1, 2, 5, 4] x) => (float[a] y) <float[4] s = {1, 1, 2, 3}> { z = ReduceSum<keepdims=0>(x) m = IsNaN(z) f = Cast<to=1>(m) t = Add(s, f) y = Resize(x, t) }"),
+    ],
+    "tf_idf": [
+        (9, "g (int64[3, 9] x) => (float[a] y) { y = TfIdfVectorizer<mode=\"TFIDF\", min_gram_length=1, max_gram_length=2, max_skip_count=2, ngram_counts=[0, 3], ngram_indexes=[0, 2, 1, 5, 4], pool_int64s=[1, 2, 3, 1, 2, 0, 1], weights=[1.0, 2.0, 0.5, 3.0, 1.5]>(x) }"),
+    ],
     "max_unpool": [
         (11, "g (float[1, 1, 2, 2] x) => (float[a] y) <int64[1, 1, 2, 2] i = {5, 7, 13, 15}> { y = MaxUnpool<kernel_shape=[2, 2], strides=[2, 2]>(x, i) }"),
     ],

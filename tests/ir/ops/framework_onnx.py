@@ -131,7 +131,9 @@ def _average_pool(x: list[np.ndarray], a: Attributes) -> Node:
     return Node("AveragePool", list(x), attributes | {"kernel_shape": a["kernel"]})
 
 
-def _resize(x: list[np.ndarray], a: Attributes) -> Node:
+def _resize(x: list[np.ndarray], a: Attributes) -> Node | None:
+    if len(x) > 1:
+        return None  # the same rules with numbers as data: kernels are compared with the reference
     attributes = {
         "mode": a["mode"],
         "coordinate_transformation_mode": a["coordinates"],

@@ -238,6 +238,8 @@ def _average_pool(t: list[Tensor], a: Attributes) -> Tensor | None:
 
 
 def _resize(t: list[Tensor], a: Attributes) -> Tensor | None:
+    if len(t) > 1:
+        return None
     x = t[0]
     if x.ndim != 4 or a["scales"] or a["exclude_outside"] or not x.is_floating_point():
         return None

@@ -180,13 +180,27 @@ def _resizes() -> Iterator[Sample]:
         yield Sample("resize", (x,), given, f"exclude_{rule}")
     for mode, sizes in itertools.product(("linear", "cubic"), ((1, 2, 3, 2), (1, 2, 2, 9))):
         given = {"sizes": sizes, "mode": mode, "antialias": True}
-        yield Sample(
-            "resize", (normal(1, 2, 7, 5),), given, f"antialias_{mode}_{sizes[2]}", static=(0,)
-        )
+        yield Sample("resize", (normal(1, 2, 7, 5),), given, f"antialias_{mode}_{sizes[2]}")
     excluded = {"sizes": (1, 2, 2, 3), "scales": (1.0, 1.0, 0.3, 0.6), "mode": "cubic",
                 "antialias": True, "exclude_outside": True}  # fmt: skip
     yield Sample("resize", (normal(1, 2, 7, 5),), excluded, "antialias_excluded", static=(0,))
     yield Sample("resize", (integers(0, 99, 2, 3, dtype=np.uint8),), {"sizes": (4, 9)}, "u8")
+    # Scales and a region as data; an axis that is kept, for which infinities stay what they are.
+    geometry = np.array([1, 1, 0.55, 1.8, 0, 0, 0.2, 0.1, 1, 1, 0.9, 1.3])
+    x = normal(1, 2, 7, 5)
+    for mode, rule, antialias in itertools.product(
+        ("nearest", "linear", "cubic"), (*rules, "tf_crop_and_resize"), (False, True)
+    ):
+        given = {"sizes": (1, 2, 3, 9), "mode": mode, "coordinates": rule, "antialias": antialias}
+        name = f"data_{mode}_{rule}_{antialias:d}"
+        yield Sample("resize", (x, geometry), given, name, static=(1,))
+    odd = np.array([[1, np.inf, 3], [-np.inf, 5, np.nan]])
+    scales = np.array([1, 2, 0, 0, 1, 1.0])
+    for mode in ("nearest", "linear"):
+        given = {"sizes": (2, 6), "mode": mode}
+        yield Sample("resize", (odd, scales), given, f"data_kept_{mode}", static=(1,))
+    counts = integers(-(2**62), 2**62, 2, 3, dtype=np.int64)
+    yield Sample("resize", (counts, scales), {"sizes": (2, 6)}, "data_i64", static=(1,))
     infinite = np.float32([[1, np.inf], [2, -np.inf]])
     yield Sample("resize", (infinite,), {"sizes": (4, 2), "mode": "linear"}, "kept_axis")
     yield Sample("resize", (normal(3, 7),), {"sizes": (3, 14), "mode": "linear"}, "matrix")

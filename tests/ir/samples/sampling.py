@@ -40,3 +40,34 @@ def samples() -> Iterator[Sample]:
         yield Sample("determinant", (normal(3, n, n),), {}, f"{n}")
     yield Sample("determinant", (normal(4, 4).astype(np.float64),), {}, "f64")
     yield Sample("determinant", (np.float32([[1, 2], [2, 4]]),), {}, "singular")
+    yield from _deformed()
+
+
+def _deformed() -> Iterator[Sample]:
+    for groups, (h, w), masked in itertools.product((1, 2), ((3, 2), (1, 1)), (False, True)):
+        given = {
+            "kernel": (h, w), "strides": (2, 1), "low": (1, 0), "high": (0, 1),
+            "dilations": (1, 2), "groups": groups,
+        }  # fmt: skip
+        rows = (6 + 1 - h) // 2 + 1
+        columns = 5 + 1 - (2 * (w - 1) + 1) + 1
+        offset = normal(2, groups * h * w * 2, rows, columns, key="offset")
+        arrays = [normal(2, 4, 6, 5), offset]
+        if masked:
+            arrays.append(normal(2, groups * h * w, rows, columns, key="mask"))
+        yield Sample("deform_columns", tuple(arrays), given, f"{groups}_{h}x{w}_{masked:d}",
+                     static=tuple(range(len(arrays))))  # fmt: skip
+    far = np.float64([[[[0, 99.0, -1, 0.5]], [[np.nan, 0, -0.5, 1e30]]]])
+    one = {"kernel": (1, 1), "strides": (1, 1), "low": (0, 0), "high": (0, 0), "dilations": (1, 1)}
+    x = normal(1, 2, 1, 4).astype(np.float64)
+    yield Sample("deform_columns", (x, far), one, "f64_outside", static=(0, 1))
+
+    rois = np.float32([[0, 0, 0, 7, 5], [1, 1.5, 2.5, 4, 9], [1, 3, 3, 3, 3], [0, -2, -3, 30, 4],
+                       [0, 20, 20, 25, 25]])  # fmt: skip
+    x = normal(2, 3, 8, 9)
+    for scale, (h, w) in itertools.product((1.0, 0.5), ((1, 1), (3, 2))):
+        given = {"height": h, "width": w, "scale": scale}
+        yield Sample("max_roi_pool", (x, rois), given, f"{scale}_{h}x{w}", static=(1,))
+    odd = np.float32([[[[np.nan, 1], [2, -np.inf]]]])
+    whole = np.float32([[0, 0, 0, 1, 1]])
+    yield Sample("max_roi_pool", (odd, whole), {"height": 1, "width": 2}, "special", static=(1,))

@@ -3,6 +3,8 @@
 #pragma once
 #include <stdint.h>
 
+#include <vector>
+
 #include "loops.h"
 #include "math.h"
 
@@ -128,6 +130,115 @@ inline void resize_table(const ResizeAxis& a, Resampling mode, int64_t* index, T
       if (weights) weights[i * taps + t] = static_cast<T>(w[t]);
     }
   }
+}
+
+// What all axes share where scales or the reach of a stretched kernel are only known now.
+struct ResizeRules {
+  Coordinates coordinates = Coordinates::half_pixel;
+  Nearest nearest = Nearest::round_prefer_floor;
+  double cubic_a = -0.75;
+  bool exclude_outside = false, antialias = false;
+  double extrapolation = 0;
+};
+
+struct ResizeTaps {
+  std::vector<int64_t> index;
+  std::vector<double> weights;
+  std::vector<uint8_t> outside;
+  int64_t taps = 1, stride = 1;  // the stride of the operand
+};
+
+inline ResizeTaps resize_taps(ResizeAxis a, Resampling mode, const ResizeRules& rules) {
+  a.coordinates = rules.coordinates;
+  a.nearest = rules.nearest;
+  a.cubic_a = rules.cubic_a;
+  a.exclude_outside = rules.exclude_outside;
+  ResizeTaps t;
+  t.taps = mode == Resampling::nearest ? 1 : mode == Resampling::linear ? 2 : 4;
+  const double scale = a.scale > 0 ? a.scale : static_cast<double>(a.size) / static_cast<double>(a.extent);
+  if (rules.antialias && scale < 1 && mode != Resampling::nearest) {
+    // No more than the whole axis, whatever the data say.
+    const double reach = ceil((mode == Resampling::linear ? 1 : 2) / scale), most = static_cast<double>(a.extent) + 4;
+    a.reach = static_cast<int>(reach < most ? reach : most);
+    t.taps = 2 * a.reach;
+  }
+  const size_t count = static_cast<size_t>(a.size * t.taps);
+  t.index.resize(count);
+  t.weights.assign(count, 1.0);
+  t.outside.assign(static_cast<size_t>(a.size), 0);
+  const bool crop = rules.coordinates == Coordinates::tf_crop_and_resize;
+  double* const weights = mode == Resampling::nearest ? nullptr : t.weights.data();
+  resize_table<double>(a, mode, t.index.data(), weights, crop ? t.outside.data() : nullptr);
+  bool identity = a.size == a.extent;
+  for (int64_t i = 0; identity && i < a.size; ++i) {
+    double own = 0;
+    for (int64_t k = 0; k < t.taps; ++k) {
+      const size_t e = static_cast<size_t>(i * t.taps + k);
+      if (t.index[e] == i && t.weights[e] == 1) own += 1;
+      else if (t.weights[e] != 0) identity = false;
+    }
+    identity = identity && own > 0;
+  }
+  if (identity) {  // infinities must not meet zero weights on an axis that is not resized
+    for (int64_t i = 0; i < a.size; ++i) t.index[static_cast<size_t>(i)] = i;
+    t.weights.assign(t.weights.size(), 1.0);
+    t.taps = 1;
+  }
+  return t;
+}
+
+template <class V, class At>
+inline V resize_sum(const ResizeTaps* table, const int64_t* place, int axis, int rank, int64_t offset, const At& at) {
+  if (axis == rank) return at(offset);
+  const ResizeTaps& t = table[axis];
+  const int64_t first = place[axis] * t.taps;
+  if (t.taps == 1) {
+    return resize_sum<V>(table, place, axis + 1, rank, offset + t.index[static_cast<size_t>(first)] * t.stride, at);
+  }
+  V sum = 0;
+  for (int64_t k = 0; k < t.taps; ++k) {
+    const size_t e = static_cast<size_t>(first + k);
+    const V part = resize_sum<V>(table, place, axis + 1, rank, offset + t.index[e] * t.stride, at);
+    sum = static_cast<V>(sum + part * static_cast<V>(t.weights[e]));
+  }
+  return sum;
+}
+
+// The whole resize with tables made here: at(i) reads the element at an offset, store(i, v) writes one.
+template <class V, class At, class Store>
+inline void resize_any(const ResizeAxis* axes, int rank, Resampling mode, const ResizeRules& rules,
+                       const int64_t* from, const int64_t* to, const gw_pool* pool, At at, Store store) {
+  int64_t total = 1, elements = 1, cost = 32;
+  for (int i = 0; i < rank; ++i) {
+    total *= axes[i].size;
+    elements *= axes[i].extent;
+  }
+  if (total == 0) return;
+  if (elements == 0) {
+    for (int64_t i = 0; i < total; ++i) store(i, V(0));
+    return;
+  }
+  std::vector<ResizeTaps> table(static_cast<size_t>(rank));
+  for (int i = 0; i < rank; ++i) {
+    table[static_cast<size_t>(i)] = resize_taps(axes[i], mode, rules);
+    table[static_cast<size_t>(i)].stride = from[i];
+    cost *= table[static_cast<size_t>(i)].taps;
+  }
+  parallel_for(pool, total, grain(cost), [&](int64_t begin, int64_t end, int) {
+    std::vector<int64_t> place(static_cast<size_t>(rank) + 1);
+    for (int64_t item = begin; item < end; ++item) {
+      int64_t rest = item, offset = 0;
+      bool outside = false;
+      for (int i = rank - 1; i >= 0; --i) {
+        place[static_cast<size_t>(i)] = rest % axes[i].size;
+        rest /= axes[i].size;
+        offset += place[static_cast<size_t>(i)] * to[i];
+        outside = outside || table[static_cast<size_t>(i)].outside[static_cast<size_t>(place[static_cast<size_t>(i)])];
+      }
+      store(offset, outside ? static_cast<V>(rules.extrapolation)
+                            : resize_sum<V>(table.data(), place.data(), 0, rank, 0, at));
+    }
+  });
 }
 
 }  // namespace gw

@@ -52,8 +52,11 @@ def compile_graph(
     options: CompileOptions,
     *,
     listeners: Sequence[Listener] = (),
+    on_assembly: Callable[[Assembly], None] | None = None,
 ) -> Artifact:
     """The artifact of a graph, which is rewritten in place to its final form.
+
+    `on_assembly` is told which value every argument of every launch is.
 
     Raises UnsupportedError listing every op without a kernel, CompileError when a stage fails.
     """
@@ -62,7 +65,10 @@ def compile_graph(
         for listener in listeners:
             listener.stage(stage, done, total)
 
-    return _finish(_plan(graph, target, options, listeners, tell), target, options, tell)
+    assembly = _plan(graph, target, options, listeners, tell)
+    if on_assembly is not None:
+        on_assembly(assembly)
+    return _finish(assembly, target, options, tell)
 
 
 def compile_batch(

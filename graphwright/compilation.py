@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphwright.compiler.options import CompileOptions
 from graphwright.errors import CompileError, InputError, Problem
 
 if TYPE_CHECKING:
+    from graphwright.compiler.assemble import Assembly
     from graphwright.compiler.codegen.package import Artifact
     from graphwright.compiler.ir.dims import Symbol
     from graphwright.compiler.ir.graph import Graph
@@ -43,7 +46,7 @@ class CheckReport:
 class Build:
     """An artifact in memory, with what the report needs.
 
-    `graph` is the final one.  `seconds` by stage; `passes`: (name, seconds, changed) of each run.
+    `graph` is the final one, `assembly` says which value each argument of each launch is.  `seconds` by stage; `passes`: (name, seconds, changed) of each run.
     """
 
     artifact: Artifact
@@ -53,6 +56,7 @@ class Build:
     seconds: Mapping[str, float]
     passes: tuple[tuple[str, float, bool], ...]
     notes: tuple[str, ...]
+    assembly: Assembly | None = None
 
     def report(self, artifact_bytes: int) -> CompileReport:
         """The report, given how large the artifact turned out."""
@@ -188,6 +192,8 @@ def import_source(
     from graphwright.frontends.onnx.source import read_source
     from graphwright.frontends.torch.source import is_torch
 
+    if isinstance(source, str | os.PathLike) and Path(source).suffix == ".ir":
+        return _read_ir(Path(source), options)
     if is_torch(source):
         from graphwright.frontends.torch import import_program
         from graphwright.frontends.torch.source import read_program
@@ -204,6 +210,21 @@ def import_source(
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, options)
     return import_model(read, shapes=shapes, allow=options.allow, registry=options.registry)
+
+
+def _read_ir(path: Path, options: CompileOptions) -> Graph:
+    """A graph in the IR's own text (docs/ir.md): a case that `verify --bisect` cut out, say."""
+    from graphwright.compiler.ir.parser import ParseError, parse_graph
+    from graphwright.compiler.ir.verify import VerifyError, verify
+
+    if options.shapes:
+        raise InputError(f"{path} states its shapes; --shape has no effect on it")
+    try:
+        graph = parse_graph(path.read_text(encoding="utf-8"), registry=options.registry)
+        verify(graph)
+    except (ParseError, VerifyError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return graph
 
 
 def run_passes(
@@ -267,12 +288,17 @@ def build(
         )
     start = time.perf_counter()
     timeline = Timeline()
+    assemblies: list[Assembly] = []
     with _collecting_rarely():
         graph = import_source(source, options) if graph is None else graph
     imported = time.perf_counter()
     with _collecting_rarely(), _traced(graph, options) as tracing:
         artifact = compile_graph(
-            graph, options.target, options, listeners=[*listeners, timeline, *tracing]
+            graph,
+            options.target,
+            options,
+            listeners=[*listeners, timeline, *tracing],
+            on_assembly=assemblies.append,
         )
         for writer in tracing:
             writer.artifact(artifact.manifest, artifact.files)
@@ -283,5 +309,12 @@ def build(
         "kernels": total - timeline.seconds,
     }
     return Build(
-        artifact, graph, options, graph.name, seconds, tuple(timeline.runs), tuple(timeline.notes)
+        artifact,
+        graph,
+        options,
+        graph.name,
+        seconds,
+        tuple(timeline.runs),
+        tuple(timeline.notes),
+        assemblies[-1],
     )

@@ -85,6 +85,11 @@ class CompiledModel:
         return self._executor.variant
 
     @property
+    def executor(self) -> Executor:
+        """What runs it: for tools that look inside a run."""
+        return self._executor
+
+    @property
     def device(self) -> str:
         """Where it runs."""
         return self._executor.device

@@ -1,4 +1,4 @@
-"""The command line: `graphwright check | compile | run | bench | inspect | viz`."""
+"""The command line: `graphwright check | compile | run | bench | inspect | verify | viz`."""
 
 from __future__ import annotations
 

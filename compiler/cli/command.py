@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run an artifact (or a model) on inputs",
     "bench": "time an artifact or a model",
     "inspect": "show what is inside an artifact or a model",
+    "verify": "compare a model with a reference, and find what is wrong",
     "viz": "show what the passes did, or how two graphs differ, in a page",
 }
 INTERRUPTED = 130

@@ -91,6 +91,17 @@ def evaluate(
     return run.graph(graph, arrays, on_value)
 
 
+def evaluate_op(
+    op: Op, arrays: Sequence[np.ndarray], binding: Mapping[str, int], *, compute: Any = None
+) -> list[np.ndarray]:
+    """The results of one op, its bodies included, for operands that are given as arrays."""
+    wide = np.dtype(compute) if compute is not None else None
+    if wide is not None:
+        arrays = [a.astype(wide) if v.type.dtype.is_float else a
+                  for v, a in zip(op.operands, arrays, strict=True)]  # fmt: skip
+    return _Run(binding, wide, np.random.default_rng(0)).op(op, arrays)
+
+
 def _arrays(graph: Graph, feed: Mapping[str, Any] | Sequence[Any]) -> list[np.ndarray]:
     names = [v.name for v in graph.inputs]
     defaults: Mapping[str, Any] = getattr(graph, "input_defaults", {})

@@ -38,6 +38,7 @@ class Rewrite:
     produced: tuple[int, ...]
     reason: str = ""
     graph: str = ""  # the name of the graph: a body's, when the step was in one
+    required: bool = False  # costs no fuel
 
     def __str__(self) -> str:
         old, new = (",".join(map(str, ids)) or "-" for ids in (self.consumed, self.produced))

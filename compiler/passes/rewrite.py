@@ -208,6 +208,7 @@ class Rewriter:
                     tuple(o.id for o in produced),
                     self._reason,
                     self.graph.name,
+                    self.required,
                 ),
                 free=self.required,
             )

@@ -53,6 +53,12 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["graphwright.compiler.trace", IR, "graphwright.compiler.passes", ERRORS, MANIFEST],
         STANDARD,
     ),
+    "compiler/verify": (
+        ["graphwright.compiler.verify", "graphwright.compiler.assemble", "graphwright.compiler.numeric_check",
+         "graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.target",
+         "graphwright.runtime", IR, ERRORS],
+        STANDARD,
+    ),
     "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/assemble.py": (

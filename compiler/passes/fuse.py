@@ -108,18 +108,21 @@ class Fuse:
         for cluster in list(growth.clusters.ordered()):
             for op in cluster.ops:
                 graph.move_before(op, None)
-            last = cluster.ops[-1]
-            if not is_fusable(last):
-                continue
-            if len(cluster.ops) == 1 and growth.is_view(last):
-                views += 1
-                continue
-            with rw.step("form-region", last):
-                kept = merge_equal(rw, cluster.ops)
-                region = describe_region(kept)
-                assert isinstance(region, Region), region
-                build_region(rw, kept, region)
-            regions += 1
+            # Every op must end in a region; without fuel each gets one of its own.
+            parts = [[op] for op in cluster.ops] if rw.exhausted else [list(cluster.ops)]
+            for ops in parts:
+                last = ops[-1]
+                if not is_fusable(last):
+                    continue
+                if len(ops) == 1 and growth.is_view(last):
+                    views += 1
+                    continue
+                with rw.step("form-region", last):
+                    kept = merge_equal(rw, ops)
+                    region = describe_region(kept)
+                    assert isinstance(region, Region), region
+                    build_region(rw, kept, region)
+                regions += 1
         return regions, views
 
 

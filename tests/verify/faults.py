@@ -160,7 +160,9 @@ class Sabotaged:
         usual = journal.on_rewrite
 
         def listen(rewrite: Rewrite) -> None:
-            if self.counter[0] == self.number and graph.name == rewrite.graph:
+            # A step that was not paid for is another one than the full run's of this number.
+            paid = journal.fuel is None or journal.fuel >= 0
+            if self.counter[0] == self.number and graph.name == rewrite.graph and paid:
                 rng = np.random.default_rng(self.seed)
                 for produced in rewrite.produced:
                     kind = plant(graph.op_by_id(produced), rng) if graph.has_op(produced) else None

@@ -39,7 +39,9 @@ def model() -> onnx.ModelProto:
 
     def add(op: str, *inputs: str, **attributes: object) -> str:
         name = f"v{len(nodes)}"
-        nodes.append(helper.make_node(op, list(inputs), [name], name=f"n{len(nodes)}", **attributes))
+        nodes.append(
+            helper.make_node(op, list(inputs), [name], name=f"n{len(nodes)}", **attributes)
+        )
         return name
 
     x = "x"

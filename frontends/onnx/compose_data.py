@@ -35,15 +35,20 @@ def unique(node: Node) -> Sequence[Value | None]:
     x = node.x()
     flat = not node.has("axis")
     axis = 0 if flat else node.axis(node.attr("axis"), x.type.rank)
-    rank = 1 if flat else x.type.rank
     source = node.reshape(x, [x.type.elements]) if flat else x
+    return unique_of(node, source, axis, in_order=not node.attr("sorted", 1))
+
+
+def unique_of(node: Node, source: Value, axis: int, *, in_order: bool) -> Sequence[Value]:
+    """Distinct slices along the axis, sorted or `in_order` of their first places; these places; of
+    each slice, its number among the distinct ones; how often each occurs.
+    """
+    rank = source.type.rank
     order = (axis, *(a for a in range(rank) if a != axis))
     n = source.type.shape[axis]
     width = dims.product(d for a, d in enumerate(source.type.shape) if a != axis)
     rows = node.reshape(node.transpose(source, order), [n, width])
-    first, inverse, counts, count = node.emit_all(
-        "unique", rows, sorted=bool(node.attr("sorted", 1))
-    )
+    first, inverse, counts, count = node.emit_all("unique", rows, sorted=not in_order)
     (size,) = bind(node, [count], at_most=[n], hint=f"{node.origin}.count")
     first, counts = (node.slice_axis(v, 0, 0, size) for v in (first, counts))
     return node.gather(source, first, axis), first, inverse, counts

@@ -256,13 +256,52 @@ def _refused(reason: str, fix: str) -> Callable[[Node], Sequence[Value]]:
     return refuse
 
 
-_SEARCH = _refused(
-    "a search over sequences is a program around models, not a graph of tensors",
-    "run the search outside, and compile its decoder",
-)
+# Ops that no compiled graph will have, by reason.
+_REFUSED: dict[tuple[str, str], tuple[str, ...]] = {
+    (
+        "a search over sequences is a program around models, not a graph of tensors",
+        "run the search outside, and compile its decoder",
+    ): ("BeamSearch", "GreedySearch", "NGramRepeatBlock", "Sampling", "WhisperBeamSearch"),
+    (
+        "the pages of its cache belong to a server, not to a graph of tensors",
+        "export GroupQueryAttention",
+    ): ("PagedAttention", "SparsePagedAttention"),
+    (
+        "attention to chosen blocks of keys is not supported",
+        "export GroupQueryAttention or MultiHeadAttention, perhaps with a mask",
+    ): (
+        "DynamicSparseAttention", "LongformerAttention", "PackedSparseAttentionIndexer",
+        "SparseAttention", "SparseAttentionIndexer",
+    ),
+    (
+        "its layouts are those of one GPU library's instructions",
+        "quantize with QDQ nodes, or keep floats",
+    ): (
+        "DequantizeBFP", "DequantizeWithOrder", "QOrderedAttention", "QOrderedGelu",
+        "QOrderedLayerNormalization", "QOrderedLongformerAttention", "QOrderedMatMul",
+        "QuantizeBFP", "QuantizeWithOrder",
+    ),
+    ("it works on strings", "tokenize and hash outside of the model"): (
+        "MurmurHash3", "StringNormalizer", "Tokenizer",
+    ),
+    ("it is for training", "export the model for inference"): (
+        "BiasGeluGrad_dX", "BitmaskBiasDropout", "FastGeluGrad", "GeluGrad", "LayerNormalizationGrad",
+        "SoftmaxCrossEntropy", "SoftmaxCrossEntropyGrad", "SoftmaxCrossEntropyLossGrad",
+        "SoftmaxCrossEntropyLossInternal", "SoftmaxCrossEntropyLossInternalGrad",
+        "SparseSoftmaxCrossEntropy", "SparseSoftmaxCrossEntropyGrad", "YieldOp",
+    ),
+    (
+        "it holds a graph that was compiled for other hardware",
+        "compile the model that it was made from",
+    ): ("EPContext", "Snpe"),
+    (
+        "how many tokens it keeps decides the shapes of all that follows",
+        "export with padded batches, or feed packed ones",
+    ): ("RemovePadding",),
+}  # fmt: skip
 
 _OPS: dict[str, Any] = {
-    **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _SEARCH),
+    **{name: _refused(*why) for why, names in _REFUSED.items() for name in names},
     "BiasAdd": bias_add,
     "BiasGelu": gelu("none"),
     "BiasSoftmax": bias_softmax,
@@ -276,7 +315,6 @@ _OPS: dict[str, Any] = {
     "FusedMatMul": fused_matmul,
     "Gelu": gelu("none"),
     "GroupNorm": group_norm,
-    "NGramRepeatBlock": _refused("it bans tokens of a search", "do it in the search around the model"),
     "NhwcConv": nhwc_conv,
     "NhwcFusedConv": nhwc_conv,
     "QuickGelu": quick_gelu,

@@ -56,9 +56,16 @@ def read_convolution(
 
 
 def conv_transpose(node: Node) -> Value:
-    """Pads shrink the output; output_shape chooses them so that the output has that shape."""
-    x, w = node.x(0), node.x(1)
-    bias = node.maybe(2)
+    return conv_transpose_of(node, node.x(0), node.x(1), node.maybe(2), None)
+
+
+def conv_transpose_of(
+    node: Node, x: Value, w: Value, bias: Value | None, given: Sequence[int] | None
+) -> Value:
+    """Pads shrink the output; output_shape chooses them so that the output has that shape.
+
+    `given` are pads in place of the attribute.
+    """
     rank = x.type.rank - 2
     kernel = static_kernel(node, w)
     strides = node.attr("strides", (1,) * rank)
@@ -68,7 +75,7 @@ def conv_transpose(node: Node) -> Value:
         if len(values) != rank:
             raise Refusal(f"its attribute {name} has {len(values)} entries, want {rank}")
     mode = node.attr("auto_pad", "NOTSET")
-    pads = node.attr("pads", (0,) * (2 * rank))
+    pads = node.attr("pads", (0,) * (2 * rank)) if given is None else tuple(given)
     if len(pads) != 2 * rank:
         raise Refusal(f"it has {len(pads)} pads, want {2 * rank}")
     low: Sequence[Dim] = pads[:rank]

@@ -105,25 +105,25 @@ def dft(node: Node) -> Value:
     x = node.slice_axis(x, axis, 0, rows)
     to = 1 if inverse and onesided else 2
     columns = half if onesided and not inverse else length
-    weights = _half_weights(node, rows, length) if inverse and onesided else ()
+    weights = half_weights(node, rows, length) if inverse and onesided else ()
     sign = -1 if inverse else 1
     matrix = roots(
         node, x.type.dtype, rows, columns, length, (parts, to), sign=sign, weights=weights
     )
-    out = _product(node, x, axis, matrix)
+    out = transformed(node, x, axis, matrix)
     if inverse:
         out = node.emit("div", out, node.size(length, x.type.dtype))
     return out
 
 
-def _half_weights(node: Node, rows: Dim, length: Dim) -> tuple[int, ...]:
+def half_weights(node: Node, rows: Dim, length: Dim) -> tuple[int, ...]:
     """How often each row of a one-sided spectrum stands in the whole one."""
     if not isinstance(rows, int) or not isinstance(length, int):
         raise Refusal("a one-sided inverse needs known sizes", "fix the dims with --shape")
     return tuple(1 if r == 0 or 2 * r == length else 2 for r in range(rows))
 
 
-def _product(node: Node, x: Value, axis: int, matrix: Value) -> Value:
+def transformed(node: Node, x: Value, axis: int, matrix: Value) -> Value:
     """x with its `axis` and last axis contracted with the first two of the matrix, its last two in
     their places."""
     rank = x.type.rank

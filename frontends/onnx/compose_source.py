@@ -45,13 +45,16 @@ def constant_of_shape(node: Node) -> Value:
 
 
 def range_(node: Node) -> Value:
-    start, limit, delta = (node.x(i) for i in range(3))
+    start, limit = node.x(0), node.x(1)
     dtype = start.type.dtype
+    # com.microsoft's Range may leave the delta out.
+    delta = node.x(2) if node.has_input(2) or not node.proto.domain else node.scalar(1, dtype)
     if not (dtype.is_integer or dtype.is_float):
         raise Refusal(f"its start is {dtype}, want a number")
     known = [node.known(v) for v in (start, limit, delta)]
     if all(k is not None and k.dtype != object for k in known):
-        a, b, c = (node.one(i, what) for i, what in enumerate(("start", "limit", "delta")))
+        a, b = node.one(0, "start"), node.one(1, "limit")
+        c = node.one(2, "delta") if node.has_input(2) else 1
         if c == 0:
             raise Refusal("its delta is 0")
         count = max(int(np.ceil((b - a) / c)), 0)
@@ -63,7 +66,7 @@ def range_(node: Node) -> Value:
     if not dtype.is_integer or any(not _is_sizes(k) for k in known):
         return late_range(node, start, limit, delta)
     first, last = node.dims(0, "start")[0], node.dims(1, "limit")[0]
-    step = int(node.one(2, "delta"))
+    step = int(node.one(2, "delta")) if node.has_input(2) else 1
     if step == 0:
         raise Refusal("its delta is 0")
     span = last - first if step > 0 else first - last

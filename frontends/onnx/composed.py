@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from graphwright.frontends.onnx import (
     compose_attention,
     compose_cache,
+    compose_contrib,
     compose_control,
     compose_data,
     compose_einsum,
+    compose_experts,
     compose_group_attention,
     compose_image,
     compose_loop,
@@ -42,9 +44,11 @@ Compose = Callable[[Node], "Entry | Sequence[Entry | None]"]
 COMPOSE: dict[str, Compose] = {
     **compose_attention.COMPOSE,
     **compose_cache.COMPOSE,
+    **compose_contrib.COMPOSE,
     **compose_control.COMPOSE,
     **compose_data.COMPOSE,
     **compose_einsum.COMPOSE,
+    **compose_experts.COMPOSE,
     **compose_group_attention.COMPOSE,
     **compose_image.COMPOSE,
     **compose_loop.COMPOSE,

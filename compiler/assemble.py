@@ -6,12 +6,12 @@ packs the arena; here both become the runtime's records.  No decision is made he
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphwright.compiler import precision
 from graphwright.compiler.codegen.kernel import (
     EmittedBind,
     EmittedBranch,
@@ -30,7 +30,7 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
-from graphwright.compiler.ir.op import Constraint, Kind
+from graphwright.compiler.ir.op import Constraint
 from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
@@ -38,6 +38,7 @@ from graphwright.errors import CompileError
 from graphwright.runtime.manifest import (
     Buffer,
     ConstraintSpec,
+    Expression,
     Launch,
     Move,
     Plan,
@@ -287,17 +288,9 @@ def packed_arguments(steps: Sequence[Step]) -> list[Packed]:
     ]
 
 
-def precision_of(graph: Graph) -> dict[str, int]:
-    """How many ops compute in each element type, fused bodies included."""
-    counts: Counter[str] = Counter()
-    stack = [graph]
-    while stack:
-        for op in stack.pop().ops:
-            stack += op.bodies
-            if op.kind not in (Kind.SOURCE, Kind.FUSED, Kind.CONTROL):
-                name = op.results[0].type.dtype.name
-                counts.update({"tf32" if op.attributes.get("tf32") else name})
-    return dict(sorted(counts.items()))
+def macs_of(graph: Graph) -> dict[str, Expression]:
+    """Multiply-accumulates by precision as the manifest records them."""
+    return {name: dims.to_json(count) for name, count in precision.macs_of(graph).items()}
 
 
 # -- the signature

@@ -18,8 +18,8 @@ from graphwright.compiler.assemble import (
     Weights,
     assemble,
     constraint_specs,
+    macs_of,
     packed_arguments,
-    precision_of,
     symbol_specs,
     tensor_specs,
 )
@@ -36,6 +36,7 @@ from graphwright.compiler.passes.base import Listener, Pipeline, PipelineRun
 from graphwright.compiler.passes.pipeline_text import unknown
 from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
+from graphwright.compiler.precision import ops_of
 from graphwright.compiler.target import Target
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
 from graphwright.runtime.cpu import native_needs
@@ -266,7 +267,7 @@ def _build_cpu(
         files[path] = f"{head}\n{step.kernel.source}".encode()
         table.append(Kernel(step.kernel.name, path, step.kernel.summary))
     index = {k.name: i for i, k in enumerate(table)}
-    precision = precision_of(assembly.graph)
+    precision, macs = ops_of(assembly.graph), macs_of(assembly.graph)
     variants: list[Variant] = []
     for level in levels:
         files[f"kernels/{level}.so"] = made[level]
@@ -283,6 +284,7 @@ def _build_cpu(
                 plan=assembly.plan,
                 needs=native_needs() if level == "native" else (),  # else the level's name says it
                 precision=precision,
+                multiply_accumulates=macs,
             )
         )
     return variants
@@ -303,7 +305,7 @@ def _build_cuda(
 
     launched = _launched(assembly)
     index = {s.kernel.name: i for i, s in enumerate(launched)}
-    precision = precision_of(assembly.graph)
+    precision, macs = ops_of(assembly.graph), macs_of(assembly.graph)
     variants: list[Variant] = []
     with tempfile.TemporaryDirectory(prefix="graphwright-") as scratch:
         cache = _cache(options) or Path(scratch)
@@ -324,6 +326,7 @@ def _build_cuda(
                     launches=assembly.launches(index, weights),
                     plan=assembly.plan,
                     precision=precision,
+                    multiply_accumulates=macs,
                 )
             )
     return variants

@@ -196,6 +196,9 @@ class Variant:
     plan: Plan
     needs: tuple[str, ...] = ()  # CPU features, or libraries with version ranges
     precision: Mapping[str, int] = field(default_factory=dict)  # "f32": number of ops
+    multiply_accumulates: Mapping[str, Expression] = field(
+        default_factory=dict
+    )  # "u8*i8": a call's
     capture: str = ""  # why no CUDA graph is captured; empty when it is
 
 

@@ -339,8 +339,9 @@ class _Reader:
                 raise FieldError(what).within("jump").within(i).within("launches")
         needs = f.items("needs", _text, ())
         precision, capture = f.mapping("precision", _count), f.text("capture", "")
+        macs = f.mapping("multiply_accumulates", self.expression)
         f.close()
-        return Variant(target, library, kernels, launches, plan, needs, precision, capture)
+        return Variant(target, library, kernels, launches, plan, needs, precision, macs, capture)
 
     def file(self, value: Any) -> Mapping[str, Any]:
         f = self.fields(value)

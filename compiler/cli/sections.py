@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from graphwright.compiler.cli import memory_chart
 from graphwright.compiler.cli.console import bytes_text, count
 from graphwright.compiler.cli.open import wanted_inputs
+from graphwright.compiler.cli.precision_section import mac_facts, mac_line, show_precision
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.errors import InputError
 from graphwright.runtime.archive import GRAPH, MANIFEST
@@ -232,6 +233,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
         "variants": [v.target for v in m.variants],
         "launches": len(it.launches),
         "kernels": len(it.variant.kernels),
+        "multiply_accumulates": mac_facts(it),
         "arena_bytes": arena,
         "weight_bytes": weights,
         "bytes": len(it.file.data),
@@ -240,6 +242,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
     lines = [
         f"variants   {', '.join(v.target for v in m.variants)}",
         f"kernels    {count(len(it.launches), 'launch')} of {count(len(it.variant.kernels), 'kernel')}",
+        f"arithmetic {mac_line(facts['multiply_accumulates'])}",
         f"memory     arena {bytes_text(arena)}, weights {bytes_text(weights)}, "
         f"file {bytes_text(len(it.file.data))}",
         f"made by    {m.producer}, format {m.format[0]}.{m.format[1]}",
@@ -256,6 +259,7 @@ SECTIONS: Mapping[str, Section] = {
     "io": show_io,
     "ops": show_ops,
     "kernels": show_kernels,
+    "precision": show_precision,
     "memory": show_memory,
     "weights": show_weights,
     "passes": show_passes,

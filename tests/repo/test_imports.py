@@ -28,6 +28,7 @@ COMPILER = [
         "assemble",
         "driver",
         "numeric_check",
+        "precision",
         "trace",
         "tune",
     )
@@ -61,8 +62,10 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
+    "compiler/precision.py": ([IR], STANDARD),
     "compiler/assemble.py": (
-        ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, ERRORS, MANIFEST],
+        ["graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.precision",
+         IR, ERRORS, MANIFEST],
         STANDARD,
     ),
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),

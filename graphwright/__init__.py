@@ -1,7 +1,8 @@
 """graphwright: a graph-level inference compiler.
 
     import graphwright as gw
-    model = gw.compile("model.onnx")          # or bytes, ModelProto, an onnxscript function
+    model = gw.compile("model.onnx")          # or bytes, ModelProto, an onnxscript function, a torch
+                                              # module with example inputs, an ExportedProgram
     (logits,) = model(images)                 # numpy in, numpy out
     model.save("model.gw")
     model = gw.load("model.gw")               # needs neither the compiler nor onnx
@@ -28,7 +29,7 @@ from graphwright.errors import (
 from graphwright.version import VERSION
 
 if TYPE_CHECKING:
-    from graphwright.compilation import CheckReport, check, compile
+    from graphwright.compilation import CheckReport, check, compile, report, save
     from graphwright.compiler.options import CompileOptions
     from graphwright.runtime import CompiledModel, load
     from graphwright.runtime.manifest import TensorSpec
@@ -52,6 +53,8 @@ __all__ = [
     "check",
     "compile",
     "load",
+    "report",
+    "save",
 ]
 
 _MODULE_OF = {
@@ -62,6 +65,8 @@ _MODULE_OF = {
     "check": "graphwright.compilation",
     "compile": "graphwright.compilation",
     "load": "graphwright.runtime",
+    "report": "graphwright.compilation",
+    "save": "graphwright.compilation",
 }
 
 

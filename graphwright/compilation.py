@@ -106,6 +106,22 @@ def compile(
     return load(built.artifact.to_bytes(), threads=built.options.threads or None)
 
 
+def report(compiled: Any) -> Any:
+    """What torch.compile(backend="graphwright") made of a module or function: its graphs, why captures
+    ended, kernels, precision, what runs in eager (a HookReport, which prints).
+    """
+    from graphwright.frontends.torch.record import report_of
+
+    return report_of(compiled)
+
+
+def save(compiled: Any, path: Any) -> None:
+    """Writes the artifact of what torch.compile made (one graph, called once) or of a model."""
+    from graphwright.frontends.torch.record import save_compiled
+
+    save_compiled(compiled, path)
+
+
 def check(source: Any, **options: Any) -> CheckReport:
     """What of a model is not supported, with the same options as `compile` but without compiling.
 

@@ -43,6 +43,7 @@ def program_of_captured(
     ] + [
         OutputSpec("input", f"{inputs[i].name}.new", i, order=_order(n)) for i, n in updates.items()
     ]
+    graph.eliminate_dead_code()
     lowered = torch.fx.GraphModule(module, graph)
     return Program(name, lowered, tuple(inputs), tuple(outputs))
 

@@ -206,7 +206,7 @@ def adaptive_max_pool(rank: int) -> Compose:
         sizes = spread(node.arg("output_size"), rank)
         extents = image.type.shape[2:]
         if any(not isinstance(n, int) or n % s for n, s in zip(extents, sizes, strict=True)):
-            raise Refusal("its windows have unequal lengths", "use sizes that divide the extents")
+            return _unequal_maxima(node, image, sizes)
         kernel = tuple(n // s for n, s in zip(extents, sizes, strict=True))  # type: ignore[operator]
         window = {
             "kernel": kernel,
@@ -226,6 +226,22 @@ def adaptive_max_pool(rank: int) -> Compose:
         ]
 
     return compose
+
+
+def _unequal_maxima(node: Node, x: Value, sizes: Sequence[int]) -> Sequence[Value | None]:
+    """Largest elements of windows of unequal length; a shorter window repeats its last element."""
+    if any(user.args[1] == 1 for user in node.fx.users):
+        raise Refusal("it tells indices in windows of unequal lengths", "use equal windows")
+    for i, size in enumerate(sizes):
+        axis, n = 2 + i, x.type.shape[2 + i]
+        if not isinstance(n, int):
+            raise Refusal(f"it makes {size} of an axis of {n}", "fix the axis")
+        spans = [(k * n // size, -(-(k + 1) * n // size)) for k in range(size)]
+        longest = max(end - start for start, end in spans)
+        table = [[min(a + j, b - 1) for j in range(longest)] for a, b in spans]
+        windows = node.emit("gather", x, node.array(table, I64), axis=axis)
+        x = node.emit("reduce_max", windows, axes=(axis + 1,), keepdims=False)
+    return [node.reshape(x, node.shape_of(node.out[0])), None]
 
 
 def columns_to_image(node: Node) -> Value:

@@ -19,6 +19,7 @@ def embedding(node: Node) -> Value:
 def index_select(node: Node) -> Value:
     x, index = node.x(), node.x("index")
     if x.type.rank == 0:
+        node.ignore("dim")
         return node.reshape(x, node.out_shape)
     if index.type.rank == 0:
         index = node.reshape(index, [1])
@@ -29,6 +30,7 @@ def gather(node: Node) -> Value:
     node.ignore("sparse_grad")
     x, index = node.x(), node.x("index")
     if x.type.rank == 0 or index.type.rank == 0:
+        node.ignore("dim")
         flat = node.reshape(x, [x.type.elements])
         found = node.emit("gather", flat, node.reshape(index, [index.type.elements]), axis=0)
         return node.reshape(found, node.out_shape)

@@ -79,6 +79,17 @@ def bilinear(node: Node) -> Value:
     return out if bias is None else node.emit("add", out, bias)
 
 
+def trilinear(node: Node) -> Value:
+    """Products of three tensors with axes put in, summed over some axes."""
+    node.ignore("unroll_dim")
+    parts = [
+        node.unsqueeze(node.x(f"i{i}"), node.arg(f"expand{i}")) for i in (1, 2, 3)
+    ]  # fmt: skip
+    product = node.emit("mul", node.emit("mul", parts[0], parts[1]), parts[2])
+    axes = node.axes(node.arg("sumdim"), product.type.rank)
+    return node.emit("reduce_sum", product, axes=axes, keepdims=False)
+
+
 def cross(node: Node) -> Value:
     a, b = node.promoted("self", "other")
     shape = node.out_shape
@@ -181,6 +192,7 @@ COMPOSE: dict[str, Compose] = {
     "baddbmm.default": add_product("batch1", "batch2"),
     "addbmm.default": add_product("batch1", "batch2", summed=True),
     "bilinear.default": bilinear,
+    "_trilinear.default": trilinear,
     "linalg_cross.default": cross,
     "_cdist_forward.default": cdist,
     "_pdist_forward.default": pdist,

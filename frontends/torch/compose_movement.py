@@ -46,15 +46,15 @@ def expand(node: Node) -> Value:
 
 
 def permute(node: Node) -> Value:
-    x = node.x()
-    return node.transpose(x, node.axes(node.arg("dims"), x.type.rank) if x.type.rank else ())
+    x, axes = node.x(), node.arg("dims")
+    return node.transpose(x, node.axes(axes, x.type.rank) if x.type.rank else ())
 
 
 def transpose(node: Node) -> Value:
     x = node.x()
+    a, b = (node.axis(node.arg(n), x.type.rank) for n in ("dim0", "dim1"))
     if x.type.rank == 0:
         return x
-    a, b = (node.axis(node.arg(n), x.type.rank) for n in ("dim0", "dim1"))
     return node.swap(x, a, b)
 
 
@@ -183,9 +183,8 @@ def unbind(node: Node) -> list[Value]:
 
 
 def flip(node: Node) -> Value:
-    x = node.x()
-    axes = node.axes(node.arg("dims"), x.type.rank) if x.type.rank else ()
-    for axis in axes:
+    x, given = node.x(), node.arg("dims")
+    for axis in node.axes(given, x.type.rank) if x.type.rank else ():
         extent = x.type.shape[axis]
         x = node.slice_axis(x, axis, extent - 1, extent, -1)
     return x
@@ -342,9 +341,9 @@ def as_strided(node: Node) -> Value:
 def unfold(node: Node) -> Value:
     """Windows along an axis, as a new last axis."""
     x, size, step = node.x(), node.arg("size"), node.arg("step")
-    if x.type.rank == 0:
-        return node.reshape(x, [1])
     axis = node.axis(node.arg("dimension"), x.type.rank)
+    if x.type.rank == 0:
+        return node.reshape(x, node.out_shape)
     count = node.out_shape[axis]
     starts = node.emit("mul", node.reshape(node.iota(count), [count, 1]), node.size(step))
     place = node.emit("add", starts, node.reshape(node.iota(size), [1, size]))
@@ -467,6 +466,9 @@ COMPOSE: dict[str, Compose] = {
     "split_with_sizes.default": split_sizes,
     "split_with_sizes_copy.default": split_sizes,
     "split.Tensor": split,
+    "split_copy.Tensor": split,
+    "unbind_copy.int": unbind,
+    "narrow_copy.default": narrow,
     "split.sizes": split,
     "chunk.default": split,
     "unbind.int": unbind,

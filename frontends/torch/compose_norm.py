@@ -85,9 +85,14 @@ def group_norm(node: Node) -> Value:
 
 def native_group_norm(node: Node) -> Sequence[Value | None]:
     node.ignore("N", "C", "HxW")
-    if _wants(node, 1, 2):
-        raise Refusal("the statistics of its groups are read, which only training does")
-    return [_grouped(node, node.x("input"), node.static("group")), None, None]  # type: ignore[arg-type]
+    x, groups = node.x("input"), node.static("group")
+    out = _grouped(node, x, groups)  # type: ignore[arg-type]
+    if not _wants(node, 1, 2):
+        return [out, None, None]
+    rows = node.reshape(
+        x, [x.type.shape[0], groups, node.elements(x, range(1, x.type.rank)) // groups]
+    )
+    return [out, *(node.squeeze(v, (2,)) for v in _statistics(node, rows, (2,)))]
 
 
 def _grouped(node: Node, x: Value, groups: int) -> Value:
@@ -147,7 +152,6 @@ def batch_norm_with_statistics(node: Node) -> Sequence[Value | None]:
 
 
 def native_batch_norm(node: Node) -> Sequence[Value | None]:
-    node.ignore("momentum")
     if not node.arg("training"):
         return batch_norm_with_statistics(node)
     return _over_batch(node)
@@ -177,9 +181,22 @@ def _over_batch(node: Node) -> Sequence[Value | None]:
             out = node.emit(op, out, node.reshape(node.cast(parameter, wide.type.dtype), shape))
     flat_mean, flat_rstd = (node.reshape(v, [x.type.shape[1]]) for v in (mean, rstd))
     results: list[Value | None] = [node.cast(out, dtype), flat_mean, flat_rstd]
+    running = [node.maybe(n) for n in ("running_mean", "running_var")] if "running_mean" in node._given else []  # fmt: skip
     if len(node.out) == 3:
+        if any(r is not None for r in running):
+            raise Refusal("it changes running statistics in place", "call .eval() on the module")
         return results
-    raise Refusal("it changes running statistics", "call .eval() on the module")
+    # New running statistics: the variance there is the unbiased one.
+    momentum = float(node.static("momentum"))
+    count = node.elements(x, axes)
+    unbiased = reduce(node, "reduce_sum", squares, axes, True)
+    divisor = node.emit("sub", node.size(count, wide.type.dtype), node.scalar(1, wide.type.dtype))
+    for old, new in zip(running, (mean, node.emit("div", unbiased, divisor)), strict=True):
+        assert old is not None
+        kept = node.emit("mul", old, node.scalar(1 - momentum, old.type.dtype))
+        flat = node.cast(node.reshape(new, [x.type.shape[1]]), old.type.dtype)
+        results.append(node.emit("add", kept, node.emit("mul", flat, node.scalar(momentum, old.type.dtype))))  # fmt: skip
+    return results
 
 
 COMPOSE: dict[str, Compose] = {

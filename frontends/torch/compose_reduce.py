@@ -12,7 +12,6 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, F32, I64, DType
 from graphwright.frontends.torch.dtypes import element_type
 from graphwright.frontends.torch.node import Compose, Node
-from graphwright.frontends.torch.refusal import Refusal
 
 
 def reduced_axes(node: Node, x: Value, name: str = "dim") -> tuple[int, ...]:
@@ -256,10 +255,8 @@ def argsort(node: Node) -> Value:
 
 
 def median(node: Node) -> Sequence[Value] | Value:
-    """The lower of the middle elements; a NaN counts as the largest here and wins in torch."""
+    """The lower of the middle elements; where there is a NaN, the NaN."""
     x = node.x()
-    if x.type.dtype.is_float:
-        raise Refusal("a median of floats is not supported", "sort and take the middle")
     axis = node.axis(node.arg("dim"), x.type.rank) if "dim" in node._given else 0
     if "dim" not in node._given:
         x = node.reshape(x, [x.type.elements])
@@ -267,9 +264,40 @@ def median(node: Node) -> Sequence[Value] | Value:
     middle: Dim = dims.floordiv(extent - 1, 2)
     values, indices = node.emit_all("top_k", x, k=extent, axis=axis, largest=False, sorted=True)
     parts = [node.slice_axis(v, axis, middle, 1) for v in (values, indices)]
+    if x.type.dtype.is_float:
+        none = reduce(node, "reduce_or", node.emit("is_nan", x), (axis,), True)
+        first = node.emit("arg_max", x, axis=axis, keepdims=True)
+        nan = node.scalar(float("nan"), x.type.dtype)
+        parts = [node.where(none, nan, parts[0]), node.where(none, first, parts[1])]
     if "dim" not in node._given:
         return node.reshape(parts[0], [])
     return parts if keeps(node) else [node.squeeze(p, (axis,)) for p in parts]
+
+
+def kth_value(node: Node) -> Sequence[Value]:
+    x, k = node.x(), node.arg("k")
+    axis, keep = node.axis(node.arg("dim"), x.type.rank), keeps(node)
+    if x.type.rank == 0:
+        return [x, node.scalar(0, I64)]
+    extent = x.type.shape[axis]
+    values, indices = node.emit_all("top_k", x, k=extent, axis=axis, largest=False, sorted=True)
+    parts = [node.slice_axis(v, axis, k - 1, 1) for v in (values, indices)]
+    return parts if keep else [node.squeeze(p, (axis,)) for p in parts]
+
+
+def distance(node: Node) -> Value:
+    """dist: the p-norm of the difference."""
+    a, b = node.promoted("self", "other")
+    gap = node.emit("abs", node.emit("sub", a, b))
+    p, dtype, axes = float(node.static("p")), gap.type.dtype, range(gap.type.rank)
+    if p in (float("inf"), float("-inf")):
+        return reduce(node, "reduce_max" if p > 0 else "reduce_min", gap, axes, False)
+    if p == 0:
+        gap = node.cast(node.emit("not_equal", gap, node.scalar(0, dtype)), dtype)
+        return reduce(node, "reduce_sum", gap, axes, False)
+    powers = node.emit("pow", gap, node.scalar(p, dtype))
+    sums = reduce(node, "reduce_sum", powers, axes, False)
+    return node.emit("pow", sums, node.scalar(1 / p, dtype))
 
 
 def triangle(upper: bool) -> Compose:
@@ -318,6 +346,8 @@ COMPOSE: dict[str, Compose] = {
     "argsort.default": argsort,
     "argsort.stable": argsort,
     "median.default": median,
+    "kthvalue.default": kth_value,
+    "dist.default": distance,
     "median.dim": median,
     "triu.default": triangle(upper=True),
     "tril.default": triangle(upper=False),

@@ -106,6 +106,7 @@ def program_of(exported: ExportedProgram, *, registry: Registry, name: str = "")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lowered = exported.run_decompositions(export_table(registry))
+    lowered.graph_module.graph.eliminate_dead_code()
     signature = lowered.graph_signature
     constants = {**lowered.constants, **lowered.state_dict}
     written = {

@@ -20,7 +20,8 @@ from graphwright.errors import DowngradeError, InputError, UnsupportedError
 from graphwright.frontends.torch.call import prepare_call
 from graphwright.frontends.torch.captured import program_of_captured
 from graphwright.frontends.torch.decompositions import core_table
-from graphwright.frontends.torch.record import GraphRecord, record_graph
+from graphwright.frontends.torch.eager import run_in_parts
+from graphwright.frontends.torch.record import GraphRecord, captured_from, record_graph
 
 _numbers = itertools.count()
 
@@ -88,33 +89,66 @@ def _refuse_gradients(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable
     )
 
 
+Boxed = Callable[[list[Any]], list[Any]]
+
+
 def compile_captured(
     graph: torch.fx.GraphModule, options: CompileOptions, static: frozenset[int]
-) -> Callable[[list[Any]], list[Any]]:
+) -> Boxed:
     """A function of one list of arguments that compiles when it is called first."""
-    compiled: list[Callable[[list[Any]], list[Any]]] = []
-    record = record_graph(GraphRecord(f"graph{next(_numbers)}", graph, options))
+    compiled: list[Boxed] = []
+    code, reason = captured_from()
+    record = record_graph(
+        GraphRecord(f"graph{next(_numbers)}", graph, options, code=code, break_reason=reason)
+    )
 
     def run(arguments: list[Any]) -> list[Any]:
         if not compiled:
-            compiled.append(_compile(graph, options, static, arguments, record))
+            record.tensors = frozenset(id(arguments[i]) for i in static)
+            compiled.append(_compile_or_split(record, static, arguments))
         return compiled[0](arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
+def _compile_or_split(
+    record: GraphRecord, static: frozenset[int], arguments: Sequence[Any]
+) -> Boxed:
+    """The whole graph compiled, or with `allow` "eager" in parts around what is not supported."""
+    try:
+        return _compile(record.graph, record, static, arguments)
+    except UnsupportedError as error:
+        if "eager" not in record.options.allow or not error.problems:
+            raise
+        record.eager += error.problems
+        return run_in_parts(
+            record.graph, error.problems, static, lambda part, own: _later(part, record, own)
+        )
+
+
+def _later(part: torch.fx.GraphModule, record: GraphRecord, static: frozenset[int]) -> Boxed:
+    compiled: list[Boxed] = []
+
+    def run(arguments: list[Any]) -> list[Any]:
+        if not compiled:
+            compiled.append(_compile(part, record, static, arguments))
+        return compiled[0](arguments)
+
+    return run
+
+
 def _compile(
     graph: torch.fx.GraphModule,
-    options: CompileOptions,
+    record: GraphRecord,
     static: frozenset[int],
     arguments: Sequence[Any],
-    record: GraphRecord,
-) -> Callable[[list[Any]], list[Any]]:
+) -> Boxed:
     from graphwright.compilation import build
     from graphwright.frontends.torch.model import import_program
     from graphwright.runtime import load
 
+    options = record.options
     program = program_of_captured(graph, arguments, static, record.name)
     imported = import_program(program, allow=options.allow, registry=options.registry)
     built = build(graph, options, graph=imported)
@@ -123,7 +157,7 @@ def _compile(
     record.finish(model, built.report(len(content)))
     constants = [arguments[i] for i, s in enumerate(program.inputs) if s.kind == "weight"]
 
-    def again(given: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
-        return _compile(graph, options, static, given, record)
+    def again(given: Sequence[Any]) -> Boxed:
+        return _compile(graph, record, static, given)
 
     return prepare_call(program, model, constants, again)

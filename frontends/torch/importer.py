@@ -327,6 +327,7 @@ def source_line(fx: torch.fx.Node) -> str:
     if not trace:
         return ""
     lines = [t.strip() for t in trace.strip().splitlines()]
+    lines = [t for t in lines if t.strip("^~ ")]  # not the marks below
     frames = [t for t in lines if t.startswith("File ")]
     if not frames:
         return ""

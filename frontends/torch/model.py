@@ -44,9 +44,16 @@ def _describe_call(program: Program, graph: Graph) -> None:
     numbers: dict[str, Any] = {}
     known = {v.name: i for i, v in enumerate(graph.inputs)}
     places: dict[int, int] = {}
+    # What a caller passes: weights are no arguments, sizes that shapes tell need not be given.
+    passed = [
+        s.position
+        for s in program.inputs
+        if s.kind in ("user", "number") or (s.kind == "size" and s.name in known)
+    ]
+    flat = {position: i for i, position in enumerate(sorted(passed))}
     for index, spec in enumerate(program.inputs):
         if spec.kind == "number":
-            numbers[str(spec.position)] = spec.constant
+            numbers[str(flat[spec.position])] = spec.constant
         elif spec.kind == "size" and spec.name not in known:
             pass  # known from a shape
         elif spec.kind == "state":
@@ -56,7 +63,7 @@ def _describe_call(program: Program, graph: Graph) -> None:
             graph.input_defaults[spec.name] = literal_of(spec.tensor)
         elif spec.kind in ("user", "size") and spec.name in known:
             places[index] = known[spec.name]
-            inputs.append({"argument": spec.position})
+            inputs.append({"argument": flat[spec.position]})
     outputs: list[Any] = []
     constants: dict[str, Any] = {}
     results = program.module.graph.output_node().args[0]

@@ -5,79 +5,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import BOOL, I64
+from graphwright.compiler.ir.types import BOOL
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
 
 def attention(
-    node: Node,
-    q: Value,
-    k: Value,
-    v: Value,
-    mask: Value | None,
-    *,
-    causal: bool,
-    scale: float,
-) -> Value:
-    """softmax(q k' * scale + mask) v over the last two axes.
+    node: Node, q: Value, k: Value, v: Value, mask: Value | None, *, causal: bool, scale: float,
+) -> Value:  # fmt: skip
+    """Attention over the last two axes; a row that sees nobody is 0.
 
-    A bool mask says who is seen; a row that sees nobody is NaN, as in the formula.  `causal`: query i
-    sees keys up to i.
+    A bool mask says who is seen, a float mask is added.  `causal`: query i sees keys up to i.  All
+    axes but the last three are one batch axis for the op; k and v may have fewer heads than q.
     """
-    dtype = q.type.dtype
-    if k.type.rank == q.type.rank and k.type.shape[:-2] != q.type.shape[:-2]:
-        lead = node.broadcast(q.type.shape[:-2], k.type.shape[:-2])
-        k = node.broadcast_to(k, [*lead, *k.type.shape[-2:]])
-        v = node.broadcast_to(v, [*lead, *v.type.shape[-2:]])
-    rank = k.type.rank
-    scores = node.emit("matmul", q, node.swap(k, rank - 2, rank - 1))
-    if scale != 1:
-        scores = node.emit("mul", scores, node.scalar(scale, dtype))
-    low = node.scalar(-math.inf, dtype)
-    if causal:
-        rows, columns = scores.type.shape[-2:]
-        rank = scores.type.rank
-        seen = node.emit(
-            "less_or_equal",
-            node.iota_along(columns, rank - 1, rank, I64),
-            node.iota_along(rows, rank - 2, rank, I64),
-        )
-        scores = node.where(seen, scores, low)
-    if mask is not None:
-        if mask.type.dtype is BOOL:
-            scores = node.where(mask, scores, low)
-        else:
-            scores = node.emit("add", scores, node.cast(mask, dtype))
-    weights = node.emit("softmax", scores, axis=scores.type.rank - 1)
-    return node.emit("matmul", weights, v)
+    lead = q.type.shape[:-2]
+    if k.type.rank == q.type.rank and k.type.shape[:-3] != q.type.shape[:-3]:
+        wide = node.broadcast(q.type.shape[:-3], k.type.shape[:-3])
+        q, k, v = (node.broadcast_to(x, [*wide, *x.type.shape[-3:]]) for x in (q, k, v))
+        lead = q.type.shape[:-2]
+    bias = mask
+    if len(lead) != 2:
+        if bias is not None and bias.type.rank > 2:
+            full = [*lead, q.type.shape[-2], k.type.shape[-2]]
+            bias = _merged(node, node.broadcast_to(bias, full))
+        q, k, v = (_merged(node, x) for x in (q, k, v))
+    operands = [q, k, v]
+    if bias is not None:
+        operands.append(bias if bias.type.dtype is BOOL else node.cast(bias, q.type.dtype))
+    out = node.emit("attention", *operands, scale=scale, causal=causal)
+    return node.reshape(out, [*lead, *out.type.shape[-2:]])
 
 
-def without_nan(node: Node, out: Value, mask: Value) -> Value:
-    """Rows whose bool mask hides every key are 0, as torch has them."""
-    sees = node.emit("reduce_or", mask, axes=(mask.type.rank - 1,), keepdims=True)
-    return node.where(sees, out, node.scalar(0, out.type.dtype))
-
-
-def grouped(node: Node, q: Value, x: Value) -> Value:
-    """Keys or values repeated for the query heads that share them (axis -3)."""
-    heads, own = q.type.shape[-3], x.type.shape[-3]
-    if heads == own:
-        return x
-    if not (isinstance(heads, int) and isinstance(own, int)):
-        raise Refusal("the numbers of its heads are not known")
-    lead, rest = x.type.shape[:-2], x.type.shape[-2:]
-    wide = node.broadcast_to(node.reshape(x, [*lead, 1, *rest]), [*lead, heads // own, *rest])
-    return node.reshape(wide, [*lead[:-1], heads, *rest])
+def _merged(node: Node, x: Value) -> Value:
+    """x with four axes: batches, heads, and the last two."""
+    *lead, rows, columns = x.type.shape
+    heads = lead[-1] if lead else 1
+    return node.reshape(x, [dims.product(lead[:-1]), heads, rows, columns])
 
 
 def scaled_dot_product(node: Node) -> Value:
     q, k, v = node.x("query"), node.x("key"), node.x("value")
     if node.arg("dropout_p"):
         raise Refusal("its dropout_p is not 0", "call .eval() on the module")
-    if node.arg("enable_gqa"):
-        k, v = grouped(node, q, k), grouped(node, q, v)
+    node.ignore("enable_gqa")
     mask, causal = node.maybe("attn_mask"), bool(node.arg("is_causal"))
     return _attended(node, q, k, v, mask, causal=causal)
 
@@ -91,10 +63,7 @@ def _attended(
         if not isinstance(width, int):
             raise Refusal("the width of its heads is not known", "pass scale")
         given = 1 / math.sqrt(width) if width else 1.0
-    out = attention(node, q, k, v, mask, causal=causal, scale=float(given))
-    if mask is not None and mask.type.dtype is BOOL:
-        out = without_nan(node, out, mask)
-    return out
+    return attention(node, q, k, v, mask, causal=causal, scale=float(given))
 
 
 def flash(node: Node) -> Sequence[Value | None]:
@@ -103,11 +72,8 @@ def flash(node: Node) -> Sequence[Value | None]:
     q, k, v = node.x("query"), node.x("key"), node.x("value")
     if node.arg("dropout_p"):
         raise Refusal("its dropout_p is not 0", "call .eval() on the module")
-    k, v = grouped(node, q, k), grouped(node, q, v)
     name = "attn_mask" if "attn_mask" in node._given else "attn_bias"
     mask = node.maybe(name)
-    if mask is not None and mask.type.dtype is not BOOL:
-        mask = node.cast(mask, q.type.dtype)
     out = _attended(node, q, k, v, mask, causal=bool(node.arg("is_causal")))
     return [out, *[None] * (len(node.out) - 1)]
 

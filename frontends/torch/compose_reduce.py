@@ -12,6 +12,7 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, F32, I64, DType
 from graphwright.frontends.torch.dtypes import element_type
 from graphwright.frontends.torch.node import Compose, Node
+from graphwright.frontends.torch.refusal import Refusal
 
 
 def reduced_axes(node: Node, x: Value, name: str = "dim") -> tuple[int, ...]:
@@ -258,6 +259,9 @@ def median(node: Node) -> Sequence[Value] | Value:
     """The lower of the middle elements; where there is a NaN, the NaN."""
     x = node.x()
     axis = node.axis(node.arg("dim"), x.type.rank) if "dim" in node._given else 0
+    if x.type.rank == 0:
+        node.ignore("keepdim")
+        return [x, node.scalar(0, I64)] if "dim" in node._given else x
     if "dim" not in node._given:
         x = node.reshape(x, [x.type.elements])
     extent = x.type.shape[axis]
@@ -272,6 +276,41 @@ def median(node: Node) -> Sequence[Value] | Value:
     if "dim" not in node._given:
         return node.reshape(parts[0], [])
     return parts if keeps(node) else [node.squeeze(p, (axis,)) for p in parts]
+
+
+def cumulative_extreme(op: str) -> Compose:
+    """cummax and cummin: values and where each was last met, in log2(n) steps of doubled reach."""
+
+    def compose(node: Node) -> Sequence[Value]:
+        x = node.x()
+        axis = node.axis(node.arg("dim"), x.type.rank)
+        if x.type.rank == 0:
+            return [x, node.scalar(0, I64)]
+        values = _running(node, op, x, axis)
+        met = node.emit("equal", x, values)
+        if x.type.dtype.is_float:
+            met = node.emit("logical_or", met, node.emit("is_nan", x))
+        place = node.iota_along(x.type.shape[axis], axis, x.type.rank)
+        found = node.where(met, place, node.scalar(0, I64))
+        return [values, _running(node, "maximum", found, axis)]
+
+    return compose
+
+
+def _running(node: Node, op: str, x: Value, axis: int) -> Value:
+    extent = x.type.shape[axis]
+    if not isinstance(extent, int):
+        raise Refusal(f"it runs along an axis of {extent}", "fix the axis")
+    step = 1
+    while step < extent:
+        head = node.slice_axis(x, axis, 0, step)
+        rest = node.emit(
+            op, node.slice_axis(x, axis, step, extent - step),
+            node.slice_axis(x, axis, 0, extent - step),
+        )  # fmt: skip
+        x = node.concat([head, rest], axis)
+        step *= 2
+    return x
 
 
 def kth_value(node: Node) -> Sequence[Value]:
@@ -347,6 +386,8 @@ COMPOSE: dict[str, Compose] = {
     "argsort.stable": argsort,
     "median.default": median,
     "kthvalue.default": kth_value,
+    "cummax.default": cumulative_extreme("maximum"),
+    "cummin.default": cumulative_extreme("minimum"),
     "dist.default": distance,
     "median.dim": median,
     "triu.default": triangle(upper=True),

@@ -169,6 +169,9 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
             depth = math.prod(shape[1:])
             each = integer_packing.integer_size(depth, shape[0] // groups, left=left, shape=form)
             return "uint8", groups * each
+        case "lstm_integer":
+            each = integer_packing.integer_size(*shape[1:], left="u8", shape=form)
+            return "uint8", shape[0] * each
         case "integer_depthwise":
             return "int16", packing.depthwise_size(shape, shape=form)
         case _:

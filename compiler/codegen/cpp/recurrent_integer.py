@@ -26,19 +26,19 @@ def emit_lstm_integer(op: Op) -> list[EmittedLaunch]:
         x = layer.operands.staged(layer.inputs["x"], range(3))
     lines = ["gw::IntegerLstm l;", f"l.x = {layer.address(x)};"]
     for name in ("w", "r"):
-        weights, zeros = layer.literal(name), layer.literal(f"{name}_zero")
+        weights, zeros = layer.constant(name), layer.constant(f"{name}_zero")
         if weights is None or zeros is None:
             raise problem(op, f"its {name} is calculated", "make its weights constants")
-        packed = Packed(weights, "lstm_integer", weight=name, more=(zeros,))
+        packed = Packed(weights, "lstm_integer", more=(zeros,))
         builder.pointer(name, "uint8_t", packed)
         some = bool(packed_zero(zeros.array(), weights.dtype.numpy, "u8").any())
         lines += [f"l.{name} = {name};", f"l.{name}_zeros = {str(some).lower()};"]
         even = layer.inputs[f"{name}_scale"].type.rank == 1
         lines.append(f"l.{name}_even = {str(even).lower()};")
-    bias = layer.literal("bias")
+    bias = layer.constant("bias")
     if bias is None:
         raise problem(op, "its bias is calculated", "make it a constant")
-    builder.pointer("bias", "float", Packed(bias, "lstm_bias", weight="bias"))
+    builder.pointer("bias", "float", Packed(bias, "lstm_bias"))
     lines.append("l.bias = bias;")
     for field, name in (
         ("w_scale", "w_scale"), ("r_scale", "r_scale"), ("h0", "initial_h"), ("c0", "initial_c"),

@@ -39,12 +39,12 @@ class NumericCheck(Listener):
     def before_pass(self, name: str, graph: Graph) -> None:
         if self._want is None:
             self._feed = random_feed(graph, self.seed)
-            self._want = evaluate(graph, self._feed, compute=np.float64)
+            self._want = evaluate(graph, list(self._feed.values()), compute=np.float64)
 
     def after_pass(self, name: str, graph: Graph, result: PassResult, seconds: float) -> None:
         if not result.changed or self._want is None:
             return
-        got = evaluate(graph, self._feed, compute=np.float64)
+        got = evaluate(graph, list(self._feed.values()), compute=np.float64)
         if self.tell is not None:
             pairs = zip(got, self._want, strict=True)
             self.tell(name, max((distance(a, b) for a, b in pairs), default=0.0))

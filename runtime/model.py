@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphwright.containers import Values, describe
 from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile, Source
 from graphwright.runtime.binding import Signature
@@ -50,7 +51,8 @@ class CompiledModel:
     `model(*arrays, **by_name)` returns a tuple in output order; `run` takes and returns a dict.
     Inputs are numpy arrays or anything with DLPack or the array interface, of exactly the declared
     element type; outputs are fresh numpy arrays (torch tensors when an input is one), or those
-    given as `out`.
+    given as `out`.  Sequences are lists of numpy arrays, absent optional values None;
+    `run_tensors` speaks of the tensors that they consist of.
     """
 
     def __init__(self, artifact: ArtifactFile, device: str, threads: int | None) -> None:
@@ -61,17 +63,25 @@ class CompiledModel:
         self._call = self._executor.call
         described = artifact.manifest.metadata.get(CALL)
         self._calling = None if described is None else Calling(described, artifact.manifest)
+        self._values = Values.of(artifact.manifest.metadata)
         self._state: dict[str, Any] = {}
         self._lock = threading.Lock()  # state passes from call to call
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input; shape entries are ints, symbols or expressions."""
+        """Name, dtype and shape of each input; shape entries are ints, symbols or expressions.
+
+        The dtype of a sequence is "sequence", of an optional value "optional sequence" and the like.
+        """
+        if self._values is not None:
+            return _specs(self._signature.inputs, self._values.inputs)
         return self._signature.inputs if self._calling is None else self._calling.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each output."""
+        if self._values is not None:
+            return _specs(self._signature.outputs, self._values.outputs)
         return self._signature.outputs if self._calling is None else self._calling.outputs
 
     @property
@@ -102,6 +112,8 @@ class CompiledModel:
         """
         if self._calling is not None:
             return self._calling.rebuild(self._run_described(args, named, out))
+        if self._values is not None:
+            return tuple(self._run_values(self._values, args, named, out))
         if named or len(args) != self._count:
             args = tuple(self._signature.order_arguments(args, named))
         return tuple(self._call(args, out))
@@ -114,7 +126,18 @@ class CompiledModel:
             raise InputError("run takes inputs by name; call the model for inputs by position")
         if self._calling is not None:
             return self._run_named(self._calling, inputs, out)
-        names = [t.name for t in self.outputs]
+        if self._values is not None:
+            names = self._values.output_names
+            targets = None if out is None else [out.get(n) for n in names]
+            results = self._run_values(self._values, (), inputs, targets)
+            return dict(zip(names, results, strict=True))
+        return self.run_tensors(inputs, out)
+
+    def run_tensors(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """As `run`, with the tensors of which sequences and optional values consist."""
+        names = [t.name for t in self._signature.outputs]
         targets: list[Any] | None = None
         if out is not None:
             for name in out:
@@ -184,6 +207,22 @@ class CompiledModel:
         with self._lock:
             self._state = fresh if values is None else {**self._state, **fresh}
 
+    def _run_values(
+        self, values: Values, args: Sequence[Any], named: Mapping[str, Any], out: Any
+    ) -> list[Any]:
+        names, signature = values.input_names, self._signature
+        if len(args) > len(names):
+            raise InputError(f"{len(args)} inputs are given, the model has {len(names)}")
+        twice = [n for n in names[: len(args)] if n in named]
+        if twice:
+            raise InputError(f"input {twice[0]!r} is given twice, by position and by name")
+        least = {s.name: s.min for s in self.manifest.symbols}
+        shapes = [tuple(signature.size(e, least) for e in t.shape) for t in signature.inputs]
+        given = {**dict(zip(names, args, strict=False)), **named}
+        tensors = values.tensors(given, signature.input_dtypes, shapes)
+        tensors = signature.order_arguments(tensors, {})
+        return values.values(self._call(tensors, values.targets(out, len(signature.outputs))))
+
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Prepares and runs the model once on zeros of these input shapes (None: the sizes that it
         was optimised for), so that the first real call is as fast as the next.
@@ -207,7 +246,7 @@ class CompiledModel:
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError("shapes are given by input name: {'x': (1, 3, 224, 224)}, not arrays")
         for name in given:
-            if name not in {t.name for t in self.inputs}:
+            if name not in {t.name for t in self._signature.inputs}:
                 raise InputError(f"the model has no input {name!r}")
         return [
             tuple(given[t.name])
@@ -223,6 +262,17 @@ class CompiledModel:
     def __repr__(self) -> str:
         ins, outs = (", ".join(t.name for t in ts) for ts in (self.inputs, self.outputs))
         return f"<CompiledModel ({ins}) -> ({outs}) on {self.device}, {self.variant.target}>"
+
+
+def _specs(
+    tensors: tuple[TensorSpec, ...], values: Sequence[tuple[str, Any]] | None
+) -> tuple[TensorSpec, ...]:
+    if values is None:
+        return tensors
+    return tuple(
+        tensors[form] if isinstance(form, int) else TensorSpec(name, describe(form), ())
+        for name, form in values
+    )
 
 
 def make_executor(

@@ -62,7 +62,7 @@ def command(
         seed=seed,
     )
     check_shapes(model.manifest, shapes_left, feed)
-    runs: dict[str, Callable[[], Any]] = {path.name: lambda: model.run(feed)}
+    runs: dict[str, Callable[[], Any]] = {path.name: lambda: model.run_tensors(feed)}
     if baseline:
         name, run = open_baseline(baseline, path, feed, threads)
         runs[name] = run

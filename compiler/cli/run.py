@@ -51,7 +51,7 @@ def command(
     )
     check_shapes(model.manifest, shapes_left, feed)
     with console.stage("running"):
-        results = model.run(feed)
+        results = model.run_tensors(feed)
     if outputs is not None:
         write_file(outputs, npz_bytes(results))
         console.say(f"wrote {outputs}")

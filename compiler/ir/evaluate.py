@@ -16,6 +16,7 @@ from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.op import Reference
 from graphwright.compiler.ir.printer import print_op
 from graphwright.compiler.ir.types import TensorType, dtype_of
+from graphwright.containers import Values
 
 
 class EvaluationError(ValueError):
@@ -69,13 +70,23 @@ def evaluate(
     compute: Any = None,
     seed: int = 0,
     on_value: Callable[[Value, np.ndarray], None] | None = None,
-) -> list[np.ndarray]:
+) -> list[Any]:
     """The outputs, in order, for inputs given by name or position.
 
+    Inputs by name are the model's own, sequences and optional values among them, and so are then
+    the outputs; inputs by position are the graph's, and so are the outputs.
     `compute`: calculate floats in this type (np.float64 for verification) instead of their own.
     `on_value` sees every value of the top level as it is made.  Values are dropped after their
     last use.
     """
+    values = Values.of(graph.metadata) if isinstance(feed, Mapping) else None
+    if values is not None and isinstance(feed, Mapping):
+        dtypes = [v.type.dtype.numpy for v in graph.inputs]
+        least = {s.name: s.min for s in graph.symbols.values()}
+        shapes = [tuple(evaluate_dim(d, least) for d in v.type.shape) for v in graph.inputs]
+        tensors = values.tensors(feed, dtypes, shapes)
+        named = zip(graph.inputs, tensors, strict=True)
+        feed = {v.name: t for v, t in named if t is not None}
     arrays = _arrays(graph, feed)
     for value, array in zip(graph.inputs, arrays, strict=True):
         if dtype_of(array) != value.type.dtype:
@@ -88,7 +99,8 @@ def evaluate(
     if wide is not None:
         arrays = [a.astype(wide) if v.type.dtype.is_float else a
                   for v, a in zip(graph.inputs, arrays, strict=True)]  # fmt: skip
-    return run.graph(graph, arrays, on_value)
+    results = run.graph(graph, arrays, on_value)
+    return results if values is None else values.values(results)
 
 
 def evaluate_op(

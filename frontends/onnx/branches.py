@@ -10,11 +10,12 @@ from graphwright.compiler.ir.dims import Dim, Shape
 from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.ir.types import I64
+from graphwright.frontends.onnx.bodies import Body, captured, operands_of
+from graphwright.frontends.onnx.containers import Entry
 from graphwright.frontends.onnx.late import Undecided, assume_choice, choice_of
 from graphwright.frontends.onnx.refusal import Refusal
-from graphwright.frontends.onnx.scope import Scope, Weight, sweep
+from graphwright.frontends.onnx.scope import Scope, sweep
 from graphwright.frontends.onnx.structure import reads
-from graphwright.frontends.onnx.symbols import identifier
 
 if TYPE_CHECKING:
     from graphwright.frontends.onnx.node import Node
@@ -57,37 +58,32 @@ def conditional(
     return made.results
 
 
-def decide(node: Node, undecided: Undecided) -> Sequence[Value | None]:
+def decide(node: Node, undecided: Undecided) -> Sequence[Entry | None]:
     """The node's results, imported once for each choice, in the branches of nested conditionals."""
     choice = choice_of(node, undecided)
     return _choose(node, undecided, choice, 0)
 
 
-def _choose(node: Node, undecided: Undecided, choice: Dim, first: int) -> Sequence[Value | None]:
+def _choose(node: Node, undecided: Undecided, choice: Dim, first: int) -> Sequence[Entry | None]:
     """For a choice that is at least `first` (counted from 0; the symbol counts from 1)."""
     if first + 1 == len(undecided.choices):
         return _assuming(
             node, Scope(node.graph, node.scope.opsets, parent=node.scope), undecided, first
         )
-    captures = _inputs(node)
+    captures = captured(node, reads(node.proto))
     bodies: list[Graph] = []
     for taken in (True, False):
-        name = f"{node.origin}.{first}{'' if taken else '_else'}"
-        body = Graph(identifier(name), registry=node.graph.registry)
-        scope = Scope(
-            body, node.scope.opsets, parent=node.scope, attributes=node.scope.attributes,
-            prefix=node.scope.prefix,
-        )  # fmt: skip
-        for capture, value in captures.items():
-            inner = body.add_input(capture, value.type)
-            node.importer.contents.assume(inner, node.known(value))
-            scope.names[capture] = inner
+        name = f"{first}{'' if taken else '_else'}"
+        made = Body(node, name, node.scope.prefix)
+        made.add_captures(captures)
+        body = made.graph
         if taken:
-            results = _assuming(node, scope, undecided, first)
+            results = _assuming(node, made.scope, undecided, first)
         else:
-            inside = type(node)(node.importer, scope, node.proto, node.origin)
-            results = _choose(inside, undecided, choice, first + 1)
-        kept = [r for r in results if r is not None]
+            results = _choose(made.node, undecided, choice, first + 1)
+        kept = [r for r in results if isinstance(r, Value)]
+        if any(r is not None and not isinstance(r, Value) for r in results):
+            raise Refusal("what it yields depends on data, and is a sequence or optional")
         body.set_outputs(kept, [str(i) for i in range(len(kept))])
         sweep(body)
         bodies.append(body)
@@ -96,12 +92,12 @@ def _choose(node: Node, undecided: Undecided, choice: Dim, first: int) -> Sequen
         raise Refusal(f"what it yields depends on data: {misfit}")
     number = node.emit("from_dims", dims=(choice,), scalar=True)
     condition = node.emit("equal", number, node.scalar(first + 1, I64))
-    return conditional(node, condition, list(captures.values()), bodies)
+    return conditional(node, condition, operands_of(captures), bodies)
 
 
 def _assuming(
     node: Node, scope: Scope, undecided: Undecided, choice: int
-) -> Sequence[Value | None]:
+) -> Sequence[Entry | None]:
     """The node's results in a scope of its own, for one choice."""
     scope.attributes, scope.prefix = node.scope.attributes, node.scope.prefix
     inside = type(node)(node.importer, scope, node.proto, node.origin)
@@ -109,16 +105,3 @@ def _assuming(
     results = node.importer.lower_or_decide(inside)
     node.importer.check_attributes(inside)
     return results
-
-
-def _inputs(node: Node) -> dict[str, Value]:
-    """The values that the node reads by name; constants are made anew in a body."""
-    found: dict[str, Value] = {}
-    for name in reads(node.proto):
-        entry = node.scope.find(name)
-        if not isinstance(entry, Value) or isinstance(entry, Weight):
-            continue
-        value = node.scope.value(name)
-        if value.op is None or value.op.name != "constant":
-            found[name] = value
-    return found

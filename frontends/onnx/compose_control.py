@@ -17,8 +17,9 @@ from graphwright.frontends.onnx.bodies import (
     inner_scope,
     operands_of,
 )
-from graphwright.frontends.onnx.branches import conditional, misfit_of
-from graphwright.frontends.onnx.containers import Entry, described
+from graphwright.frontends.onnx.branches import conditional
+from graphwright.frontends.onnx.containers import Entry, flatten, rebuilt
+from graphwright.frontends.onnx.forms import Unlike, convert, form_of, join
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
 from graphwright.frontends.onnx.relations import relations_of
@@ -64,13 +65,16 @@ def _as_op(
         body.add_captures(captures)
         outcomes.append(_fill(body.node, body.scope, branch, name))
         bodies.append(body)
-    entries = [complete(o) for o in outcomes]  # after the problems of both are known
-    for body, branch, outputs in zip(bodies, branches, entries, strict=True):
-        body.graph.set_outputs([_tensor(o) for o in outputs], [o.name for o in branch.output])
-        sweep(body.graph)
-    graphs = [body.graph for body in bodies]
-    misfit = misfit_of(graphs)
-    if misfit is not None:
+    first, second = (complete(o) for o in outcomes)  # after the problems of both are known
+    misfit = ""
+    merged: list[Entry] = []
+    if len(first) != len(second):
+        misfit = f"{len(first)} and {len(second)} values"
+    try:
+        first, second = _alike(bodies, first, second)
+    except Unlike as unlike:
+        misfit = str(unlike)
+    if misfit:
         assumed = _assume_equal(node, condition, branches)
         if assumed is not None:
             return assumed
@@ -80,13 +84,33 @@ def _as_op(
             f"{'the sizes of inputs' if fixable else 'data'}",
             "fix the dims with --shape" if fixable else "make the branches agree in rank",
         )
-    return conditional(node, condition, operands_of(captures), graphs)
+    for body, outputs in zip(bodies, (first, second), strict=True):
+        values = [v for o in outputs for v in flatten(o)]
+        body.graph.set_outputs(values, [str(i) for i in range(len(values))])
+        sweep(body.graph)
+    graphs = [body.graph for body in bodies]
+    results = iter(conditional(node, condition, operands_of(captures), graphs))
+    for entry in first:
+        merged.append(rebuilt(entry, [next(results) for _ in flatten(entry)]))
+    return merged
 
 
-def _tensor(entry: Entry) -> Value:
-    if not isinstance(entry, Value):
-        raise Refusal(f"its branch yields {described(entry)}, which is not supported")
-    return entry
+def _alike(
+    bodies: Sequence[Body], first: Sequence[Entry], second: Sequence[Entry]
+) -> tuple[list[Entry], list[Entry]]:
+    """The branches' outputs in forms that hold both.  Raises Unlike."""
+    out: tuple[list[Entry], list[Entry]] = ([], [])
+    for index, (a, b) in enumerate(zip(first, second, strict=False)):
+        if isinstance(a, Value) and isinstance(b, Value):
+            if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
+                raise Unlike(f"{a.type} and {b.type} for output {index}")
+            out[0].append(a)
+            out[1].append(b)
+            continue
+        form = join(form_of(a), form_of(b))
+        out[0].append(convert(bodies[0].node, a, form))
+        out[1].append(convert(bodies[1].node, b, form))
+    return out
 
 
 def _assume_equal(
@@ -117,21 +141,11 @@ def _later(reason: str, fix: str) -> object:
     return refuse
 
 
-_SEQUENCES = _later("sequences are not supported", "use tensors: Concat, Split, Gather")
-_OPTIONALS = _later("optional values are not supported", "make the value a plain tensor")
 _STRINGS = _later("strings are not supported", "do it before the model")
 
 COMPOSE = {
     "If": if_,
     "ImageDecoder": _later("images are not decoded", "decode them before the model"),
-    **dict.fromkeys(
-        (
-            "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-            "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence",
-        ),
-        _SEQUENCES,
-    ),
-    **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), _OPTIONALS),
     **dict.fromkeys(
         ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
         _STRINGS,

@@ -19,7 +19,7 @@ from graphwright.compiler.ir.dims import Dim, Expr
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import BOOL, I64
 from graphwright.frontends.onnx.bodies import captures_of, complete, fill, inner_scope, weight_of
-from graphwright.frontends.onnx.containers import Entry, described
+from graphwright.frontends.onnx.containers import Entry, Maybe, described
 from graphwright.frontends.onnx.late import bind
 from graphwright.frontends.onnx.loops import (
     Build,
@@ -33,6 +33,7 @@ from graphwright.frontends.onnx.loops import (
 )
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal
+from graphwright.frontends.onnx.sequences import with_rows
 from graphwright.frontends.onnx.structure import check_graph_names
 
 ENDLESS = 2**63 - 1
@@ -92,7 +93,13 @@ def run(
     if count is not None and prepared.condition is None and count * weight <= MOST_NODES:
         return _unrolled(node, source, count, initial)
     _, carried, stacks = _looped(node, source, prepared, limits)
-    return carried, stacks
+    rows = len(stacks) - sum(count for _, count in prepared.appended)
+    added = iter(stacks[rows:])
+    for k, each in prepared.appended:
+        before = carried[k]
+        assert not isinstance(before, Value | Maybe)
+        carried[k] = with_rows(node, before, [next(added) for _ in range(each)])
+    return carried, stacks[:rows]
 
 
 def _unrolled(

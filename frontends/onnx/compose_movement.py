@@ -389,10 +389,6 @@ def _others(rank: int, axis: int) -> list[int]:
     return [a for a in range(rank) if a != axis]
 
 
-def identity(node: Node) -> Value:
-    return node.x()
-
-
 def dropout(node: Node) -> Sequence[Value]:
     """The identity at inference.  Training keeps elements at random and scales them up."""
     node.ignore("ratio", "is_test", "consumed_inputs")
@@ -452,7 +448,6 @@ COMPOSE = {
     "Dropout": dropout,
     "Expand": expand,
     "Flatten": flatten,
-    "Identity": identity,
     "Pad": pad,
     "Reshape": reshape,
     "ReverseSequence": reverse_sequence,

@@ -22,7 +22,7 @@ class Items:
     """A sequence of these tensors; `dtype` is that of every element."""
 
     values: tuple[Value, ...]
-    dtype: DType
+    dtype: DType | None  # None: nothing says it
 
     @property
     def length(self) -> Dim:
@@ -73,13 +73,14 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growing:
-    """A sequence that a loop carries and so far only appended to: its number, and what was appended.
+    """A sequence that a loop carries and so far only appended to, and what was appended.
 
     Stands in for the sequence while a body is imported; whoever reads it raises `NotAppended`.
+    `token` is of the loop's making.
     """
 
-    number: int
-    dtype: DType
+    token: object
+    dtype: DType | None
     appended: tuple[Value, ...] = ()
 
 
@@ -103,9 +104,9 @@ Entry: TypeAlias = Value | SequenceEntry | Maybe
 class NotAppended(Exception):
     """A loop reads a sequence that was taken for one that it only appends to."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    def __init__(self, token: object) -> None:
+        super().__init__(token)
+        self.token = token
 
 
 def flatten(entry: Entry | None) -> list[Value]:
@@ -147,7 +148,7 @@ def _rebuilt(entry: Entry, source: Iterator[Value]) -> Entry:
         case Packed():
             return Packed(next(source), next(source), entry.rank)
         case Growing():
-            return Growing(entry.number, entry.dtype, tuple(next(source) for _ in entry.appended))
+            return Growing(entry.token, entry.dtype, tuple(next(source) for _ in entry.appended))
         case Maybe():
             present = next(source) if isinstance(entry.present, Value) else entry.present
             content = None if entry.content is None else _rebuilt(entry.content, source)
@@ -164,4 +165,4 @@ def described(entry: Entry) -> str:
             inside = "" if entry.content is None else f" {described(entry.content)}"
             return f"an optional{inside}"
         case _:
-            return f"a sequence of {entry.dtype}"
+            return f"a sequence of {entry.dtype or 'unknown type'}"

@@ -22,7 +22,7 @@ from graphwright.compiler.ir.op import InferenceError, Registry
 from graphwright.errors import CompileError, GraphwrightError, InvalidModelError, Problem
 from graphwright.frontends.onnx import composed, direct, schema
 from graphwright.frontends.onnx.branches import decide
-from graphwright.frontends.onnx.containers import Entry
+from graphwright.frontends.onnx.containers import Entry, NotAppended
 from graphwright.frontends.onnx.contents import Contents, is_symbolic
 from graphwright.frontends.onnx.late import Undecided
 from graphwright.frontends.onnx.node import Node
@@ -86,7 +86,7 @@ class Importer:
         except (InferenceError, DimError) as e:
             self.report(proto, scope, origin, str(e))
             results = ()
-        except GraphwrightError:
+        except (GraphwrightError, NotAppended):
             raise
         except Exception as e:
             raise CompileError(

@@ -3,6 +3,9 @@
 A carried value has one type in all iterations.  The body is imported for the types of the initial
 values first; an extent that comes out different becomes a symbol that the loop binds, a value that
 comes out unchanged is no carried value but read from outside, and the body is imported anew.
+
+A sequence is taken for one that the body only appends to, so that what it appends is stacked; when
+that turns out wrong, it is carried as the tensors of its form (`forms.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,16 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.ir.types import BOOL, I64, TensorType
 from graphwright.frontends.onnx.bodies import Body, Captures, operands_of
-from graphwright.frontends.onnx.containers import Entry, described, flatten, rebuilt
+from graphwright.frontends.onnx.containers import (
+    Entry,
+    Growing,
+    NotAppended,
+    SequenceEntry,
+    described,
+    flatten,
+    rebuilt,
+)
+from graphwright.frontends.onnx.forms import Form, Unlike, convert, form_of, join
 from graphwright.frontends.onnx.node import Node
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.scope import sweep
@@ -63,20 +75,26 @@ class Prepared:
     binds: tuple[Symbol, ...]
     condition: Value | None  # None: true in every iteration
     rows: tuple[Value, ...]
+    appended: tuple[tuple[int, int], ...]  # sequences, and how many of the last rows each takes
+
+    @property
+    def moving(self) -> list[int]:
+        """The values that the loop carries itself."""
+        still = {*self.fixed, *(k for k, _ in self.appended)}
+        return [k for k in range(len(self.initial)) if k not in still]
 
     @property
     def carried(self) -> list[Value]:
-        """The initial values."""
-        moving = (e for k, e in enumerate(self.initial) if k not in self.fixed)
-        return [v for e in moving for v in flatten(e)]
+        """The initial tensors."""
+        return [v for k in self.moving for v in flatten(self.initial[k])]
 
     def finish(self, values: Sequence[Value]) -> list[Entry]:
-        """All carried values after the loop, from its results."""
-        left = iter(values)
-        out: list[Entry] = []
-        for k, entry in enumerate(self.initial):
-            moves = k not in self.fixed
-            out.append(rebuilt(entry, [next(left) for _ in flatten(entry)]) if moves else entry)
+        """All carried values after the loop, from its results; for sequences that were appended to
+        the initial ones.
+        """
+        left, out = iter(values), list(self.initial)
+        for k in self.moving:
+            out[k] = rebuilt(out[k], [next(left) for _ in flatten(out[k])])
         return out
 
     @property
@@ -98,6 +116,8 @@ class _Fitting:
 
     fixed: set[int] = field(default_factory=set[int])
     moving: set[int] = field(default_factory=set[int])  # never fixed
+    kept: set[int] = field(default_factory=set[int])  # sequences that are more than appended to
+    forms: dict[int, Form] = field(default_factory=dict[int, Form])
     group: dict[Place, tuple[str, ...]] = field(default_factory=dict[Place, "tuple[str, ...]"])
     symbols: dict[tuple[str, ...], Symbol] = field(default_factory=dict["tuple[str, ...]", Symbol])
 
@@ -111,7 +131,7 @@ def prepare(node: Node, source: Source, initial: Sequence[Entry]) -> Prepared:
     for _ in range(MOST_ROUNDS):
         del node.importer.problems[problems:]
         attempt = _Attempt(node, source, initial, fitting)
-        if attempt.fits():
+        if attempt.run() and attempt.fits():
             return attempt.prepared()
     raise Misfit("its carried values do not settle on a shape")
 
@@ -120,25 +140,50 @@ class _Attempt:
     def __init__(
         self, node: Node, source: Source, initial: Sequence[Entry], fitting: _Fitting
     ) -> None:
-        self.node, self.source, self.initial, self.fitting = node, source, initial, fitting
-        self.body = body = Body(node, source.name)
+        self.node, self.source, self.fitting = node, source, fitting
+        self.initial = list(initial)
+        self.tokens: dict[int, object] = {}
+        self.body = Body(node, source.name)
+        self.inside: list[Entry] = []
+        self.captures: Mapping[str, Entry] = {}
+        self.after: dict[int, Entry] = {}  # in the forms assumed
+        self.outcome = Outcome(None, (), ())
+
+    def run(self) -> bool:
+        """Imports the body; whether a sequence was used as assumed."""
+        fitting, body = self.fitting, self.body
         counter = body.graph.add_input("i", TensorType(I64, ()))
         inside: dict[int, Entry] = {}
-        for k, entry in enumerate(initial):
-            if k not in fitting.fixed:
-                parts = [
-                    body.graph.add_input(v.name, self._held(k, leaf, v))
-                    for leaf, v in enumerate(flatten(entry))
-                ]
-                inside[k] = rebuilt(entry, parts)
-        fixed = {f"\0{k}": initial[k] for k in sorted(fitting.fixed)}
-        self.captures: Mapping[str, Entry] = {**fixed, **source.captures}
+        for k, entry in enumerate(self.initial):
+            if k in fitting.fixed:
+                continue
+            if isinstance(entry, SequenceEntry) and k not in fitting.kept:
+                token = self.tokens[k] = object()
+                inside[k] = Growing(token, entry.dtype)
+                continue
+            form = fitting.forms.setdefault(k, form_of(entry))
+            self.initial[k] = entry = convert(self.node, entry, form)
+            parts = [
+                body.graph.add_input(v.name, self._held(k, leaf, v))
+                for leaf, v in enumerate(flatten(entry))
+            ]
+            inside[k] = rebuilt(entry, parts)
+        fixed = {f"\0{k}": self.initial[k] for k in sorted(fitting.fixed)}
+        self.captures = {**fixed, **self.source.captures}
         body.add_captures(self.captures)
         for k in fitting.fixed:
             inside[k] = body.scope.entry(f"\0{k}")
-        extra = [body.add_input(v.name, v, is_same=True) for v in source.extra]
-        self.inside = [inside[k] for k in range(len(initial))]
-        self.outcome = source.build(body.node, counter, self.inside, extra)
+        extra = [body.add_input(v.name, v, is_same=True) for v in self.source.extra]
+        self.inside = [inside[k] for k in range(len(self.initial))]
+        try:
+            self.outcome = self.source.build(body.node, counter, self.inside, extra)
+        except NotAppended as wrong:
+            mine = [k for k, token in self.tokens.items() if token is wrong.token]
+            if not mine:
+                raise
+            fitting.kept.update(mine)
+            return False
+        return True
 
     def _held(self, k: int, leaf: int, value: Value) -> TensorType:
         shape: list[Dim] = list(value.type.shape)
@@ -164,12 +209,14 @@ class _Attempt:
                     fitting.fixed.remove(k)
                     fitting.moving.add(k)
                     changed = True
-                continue
-            if same and k not in fitting.moving:
+            elif same and k not in fitting.moving:
                 fitting.fixed.add(k)
                 changed = True
-                continue
-            changed |= self._compare(k, held, entry, after)
+            elif k not in self.tokens:
+                changed |= self._compare(k, held, entry, after)
+            elif not self._is_appended(k, entry):
+                fitting.kept.add(k)
+                changed = True
         for key, found in after.items():
             # Extents that were taken for one size turn out to be several.
             for text in list(found)[1:]:
@@ -179,6 +226,12 @@ class _Attempt:
         return not changed
 
     def _is_same(self, a: Entry, b: Entry) -> bool:
+        if isinstance(a, Growing) or isinstance(b, Growing):
+            alike = isinstance(a, Growing) and isinstance(b, Growing) and a.token is b.token
+        else:
+            alike = form_of(a) == form_of(b)
+        if not alike:
+            return False
         first, second = flatten(a), flatten(b)
         return len(first) == len(second) and all(
             self.node.importer.is_same(x, y) for x, y in zip(first, second, strict=True)
@@ -192,18 +245,19 @@ class _Attempt:
         after: dict[tuple[str, ...], dict[str, list[Place]]],
     ) -> bool:
         changed = False
-        parts, new = flatten(held), flatten(entry)
-        if len(parts) != len(new):
-            raise Misfit(
-                f"its carried value {k} is {described(held)} at first, then {described(entry)}"
-            )
-        for leaf, (a, b) in enumerate(zip(parts, new, strict=True)):
-            if a.type.dtype is not b.type.dtype or a.type.rank != b.type.rank:
-                raise Misfit(
-                    f"its carried value {k} is {flatten(self.initial[k])[leaf].type} at first, "
-                    f"then {b.type}",
-                    "make it keep its rank and element type",
-                )
+        first = self.initial[k]
+        misfit = f"its carried value {k} is {described(first)} at first, then {described(entry)}"
+        try:
+            form = join(self.fitting.forms[k], form_of(entry))
+        except Unlike:
+            raise Misfit(misfit, "make it keep its rank and element type") from None
+        if form != self.fitting.forms[k]:
+            self.fitting.forms[k] = form
+            for place in [p for p in self.fitting.group if p[0] == k]:
+                del self.fitting.group[place]
+            return True
+        entry = self.after[k] = convert(self.body.node, entry, form)
+        for leaf, (a, b) in enumerate(zip(flatten(held), flatten(entry), strict=True)):
             for axis, (x, y) in enumerate(zip(a.type.shape, b.type.shape, strict=True)):
                 place = (k, leaf, axis)
                 key = self.fitting.group.get(place)
@@ -213,6 +267,14 @@ class _Attempt:
                     self.fitting.group[place] = (str(x),)
                     changed = True
         return changed
+
+    def _is_appended(self, k: int, entry: Entry) -> bool:
+        """Whether all that the iteration did to a sequence is to append tensors of one shape."""
+        if not isinstance(entry, Growing) or entry.token is not self.tokens[k]:
+            return False
+        own = {*self.fitting.symbols.values(), *binders(self.body.graph)}
+        types = {v.type for v in entry.appended}
+        return len(types) == 1 and own.isdisjoint(symbols_of(types.pop().shape))
 
     def prepared(self) -> Prepared:
         outcome, importer = self.outcome, self.node.importer
@@ -226,9 +288,15 @@ class _Attempt:
             condition = None
         used = dict.fromkeys(self.fitting.group.values())
         inside = self.body.node
-        moving = [
-            v for k, e in enumerate(carried) if k not in self.fitting.fixed for v in flatten(e)
-        ]
+        moving: list[Value] = []
+        appended: list[tuple[int, int]] = []
+        for k, entry in enumerate(carried):
+            if k in self.tokens:
+                new = flatten(entry)
+                rows += new
+                appended.append((k, len(new)))
+            elif k not in self.fitting.fixed:
+                moving += flatten(self.after[k])
         go_on = inside.scalar(True, BOOL) if condition is None else condition
         self.body.graph.set_outputs([go_on, *moving, *rows])
         self.body.graph.output_names = [str(i) for i in range(len(self.body.graph.outputs))]
@@ -242,6 +310,7 @@ class _Attempt:
             tuple(self.fitting.symbols[key] for key in used),
             condition,
             tuple(rows),
+            tuple(appended),
         )
 
 

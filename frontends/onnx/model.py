@@ -6,12 +6,14 @@ from typing import Any
 
 import onnx
 
+from graphwright.compiler.ir.dims import symbols_of
 from graphwright.compiler.ir.graph import Graph
 from graphwright.compiler.ir.op import Registry
 from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.shapes import ShapesLike
 from graphwright.compiler.ir.types import TensorType
 from graphwright.errors import InvalidModelError, Problem, UnsupportedError
+from graphwright.frontends.onnx.boundary import Boundary
 from graphwright.frontends.onnx.importer import Importer
 from graphwright.frontends.onnx.refusal import Refusal, Tainted
 from graphwright.frontends.onnx.schema import NEWEST_OPSET
@@ -90,10 +92,11 @@ def _import(
     importer = Importer(model, TensorReader(source.folder), registry=registry, allow=allow)
     _check_opset(importer, opsets)
     scope = Scope(graph, opsets)
-    _add_inputs(importer, scope, model, shapes)
+    boundary = Boundary(importer, graph)
+    _add_inputs(importer, scope, model, shapes, boundary)
     importer.symbol_names.update(graph.symbols)
     importer.import_nodes(proto.node, scope, source.name)
-    _set_outputs(importer, scope, proto, source.name)
+    _set_outputs(scope, proto, source.name, boundary)
     graph.input_defaults = dict(importer.defaults)
     if not importer.problems:
         sweep(graph)
@@ -116,7 +119,11 @@ def _check_opset(importer: Importer, opsets: dict[str, int]) -> None:
 
 
 def _add_inputs(
-    importer: Importer, scope: Scope, model: onnx.ModelProto, shapes: ShapesLike | None
+    importer: Importer,
+    scope: Scope,
+    model: onnx.ModelProto,
+    shapes: ShapesLike | None,
+    boundary: Boundary,
 ) -> None:
     proto = model.graph
     weights: dict[str, onnx.TensorProto] = {t.name: t for t in proto.initializer}
@@ -130,16 +137,16 @@ def _add_inputs(
     declared = {
         i.name: i.type.tensor_type.shape if i.type.tensor_type.HasField("shape") else None
         for i in inputs
+        if i.type.WhichOneof("value") == "tensor_type"
     }
     extents = input_shapes(declared, shapes)
+    sizes = [d for shape in extents.values() for d in shape or ()]
+    importer.symbol_names.update(s.name for s in symbols_of(sizes))
     for info in inputs:
         try:
-            kind = info.type.WhichOneof("value")
-            if kind != "tensor_type":
-                raise Refusal(
-                    f"it is a {(kind or 'value without a type').removesuffix('_type')}, only "
-                    "tensors can be graph inputs"
-                )
+            if info.name not in declared:
+                scope.names[info.name] = boundary.add_container(info.name, info.type)
+                continue
             tensor = info.type.tensor_type
             dtype = element_type(tensor.elem_type, "it")
             shape = extents[info.name]
@@ -151,9 +158,7 @@ def _add_inputs(
             _report_input(importer, info.name, e)
             scope.names[info.name] = TAINTED
             continue
-        value = scope.graph.add_input(info.name, TensorType(dtype, shape))
-        value.equals = info.name
-        scope.names[info.name] = value
+        scope.names[info.name] = boundary.add_tensor(info.name, TensorType(dtype, shape))
     for name, tensor in weights.items():
         try:
             literal = importer.tensors.literal(tensor, f"the initializer {name!r}")
@@ -171,16 +176,15 @@ def _report_input(importer: Importer, name: str, refusal: Refusal) -> None:
     importer.problems.append(Problem(name, "input", refusal.reason, refusal.fix))
 
 
-def _set_outputs(importer: Importer, scope: Scope, proto: onnx.GraphProto, where: str) -> None:
-    values, names = [], []
+def _set_outputs(scope: Scope, proto: onnx.GraphProto, where: str, boundary: Boundary) -> None:
     for output in proto.output:
         if output.name not in scope:
             raise InvalidModelError(
                 f"{where}: the output {output.name!r} is made by no input, initializer or node"
             )
         try:
-            values.append(scope.value(output.name))
-            names.append(output.name)
+            entry = scope.entry(output.name)
         except Tainted:
             continue
-    scope.graph.set_outputs(values, names)
+        boundary.add_output(output.name, entry, output.type.WhichOneof("value"))
+    boundary.finish()

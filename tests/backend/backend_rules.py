@@ -17,8 +17,6 @@ CLASSIC = "ai.onnx.ml is out"
 # What the share of passing tests does not count.
 OUT_OF_SCOPE = (TRAINING, IMAGES, STRINGS, CLASSIC)
 
-_SEQUENCES = "sequences and optionals come later"
-
 DOMAINS = {
     "ai.onnx.ml": CLASSIC,
     "ai.onnx.preview.training": TRAINING,
@@ -26,15 +24,6 @@ DOMAINS = {
 OPS = {
     "ImageDecoder": IMAGES,
     "StringNormalizer": STRINGS,
-    **dict.fromkeys(("SequenceMap",), _SEQUENCES),
-    **dict.fromkeys(
-        (
-            "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
-            "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-            "SequenceLength", "SplitToSequence",
-        ),
-        _SEQUENCES,
-    ),
 }  # fmt: skip
 NAMES = {
     "test_affine_grid_3d_align_corners_expanded": "its If yields a scalar or a vector of one",
@@ -69,9 +58,6 @@ def why_not(case: Case, model: onnx.ModelProto, path: str) -> str:
             if attribute.name in ("to", "dtype") and attribute.i == TensorProto.STRING:
                 return STRINGS
     for value in [*model.graph.input, *model.graph.output]:
-        kind = value.type.WhichOneof("value")
-        if kind in ("sequence_type", "optional_type"):
-            return _SEQUENCES
         if value.type.tensor_type.elem_type == TensorProto.STRING:
             return STRINGS
     return NO_KERNEL.get(case.name, "") if path == "compiled" else ""

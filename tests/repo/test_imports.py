@@ -13,6 +13,7 @@ IR = "graphwright.compiler.ir"
 TARGET = "graphwright.compiler.target"
 ERRORS = "graphwright.errors"
 FILES = "graphwright.files"
+CONTAINERS = "graphwright.containers"
 MANIFEST = "graphwright.runtime.manifest"
 ARCHIVE = "graphwright.runtime.archive"  # the container, beside the manifest: one format, two sides
 PACKED = "graphwright.runtime.packed"  # how elements below 8 bits lie in it
@@ -36,7 +37,7 @@ COMPILER = [
 
 # folder or file: (what of ours it may import, which other packages it may import)
 CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
-    "compiler/ir": ([IR, ERRORS], STANDARD),
+    "compiler/ir": ([IR, ERRORS, CONTAINERS], STANDARD),
     "compiler/passes": (["graphwright.compiler.passes", IR, TARGET, ERRORS], (*STANDARD, "networkx")),
     "compiler/target.py": ([ERRORS], STANDARD),
     "compiler/custom_ops.py": ([IR, ERRORS], STANDARD),
@@ -71,9 +72,10 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),
     "compiler/numeric_check.py": ([IR, "graphwright.compiler.passes", ERRORS], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
-    "runtime": (["graphwright.runtime", ERRORS, FILES], (*STANDARD, "cuda", "torch")),
+    "runtime": (["graphwright.runtime", ERRORS, FILES, CONTAINERS], (*STANDARD, "cuda", "torch")),
     "frontends/onnx": (
-        ["graphwright.frontends.onnx", IR, "graphwright.compiler.driver", "graphwright.runtime", ERRORS],
+        ["graphwright.frontends.onnx", IR, "graphwright.compiler.driver", "graphwright.runtime", ERRORS,
+         CONTAINERS],
         (*STANDARD, "onnx", "onnx_ir", "onnxscript", "google"),
     ),
     "frontends/torch": (

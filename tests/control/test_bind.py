@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from control_harness import check, graph_of
+from control_harness import check, compiled, graph_of
 
 KEEP = """
 graph @keep(B in 1..64, N in 0..2000) {
@@ -93,3 +93,29 @@ graph @inside(B in 1..64, N in 0..2000) {
             {"x": np.ones(40, np.float32), "c": np.array(True)},
         ],
     )
+
+
+def test_rows_put_into_a_table_at_any_place() -> None:
+    """Every row arrives, also with two columns, where GCC 12 loses one (GW_ROLLED in gw/loops.h)."""
+    model = compiled(
+        graph_of(
+            """
+graph @insert(N in 0..100, P in 0..100) {
+  input %a: i64[N, 2]
+  input %r: i64[1, 2]
+  input %p: i64[]
+  bind(%p) {symbols = [P], at_most = [N]}
+  %0 = slice(%a) {starts = [0, 0], sizes = [P, 2], steps = [1, 1]} : i64[P, 2]
+  %1 = slice(%a) {starts = [P, 0], sizes = [N - P, 2], steps = [1, 1]} : i64[N - P, 2]
+  %2 = concat(%0, %r, %1) {axis = 0} : i64[N + 1, 2]
+  return %2 as "y"
+}
+"""
+        )
+    )
+    row = np.array([[-1, -2]])
+    for n in (0, 1, 4, 9, 30):
+        a = np.arange(2 * n).reshape(n, 2)
+        for p in range(n + 1):
+            (y,) = model(a, row, np.array(p))
+            np.testing.assert_array_equal(y, np.concatenate([a[:p], row, a[p:]]))

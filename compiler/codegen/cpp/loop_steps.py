@@ -5,6 +5,7 @@
       the body's steps
       rows of stacked values, copies of carried values to their homes
     next        back to loop
+    bind        the sizes that the loop has ended with, where they change
 
 Storage assignment lets a carried value be written straight to its home where nothing reads the old
 one any more; the copy then finds that source and target are one and does nothing.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from graphwright.compiler.codegen.control import EmitBody, bind_extents, emit_bodies
 from graphwright.compiler.codegen.cpp.function import check_dtype
 from graphwright.compiler.codegen.kernel import (
+    EmittedBind,
     EmittedKernel,
     EmittedLaunch,
     EmittedLoop,
@@ -24,6 +26,7 @@ from graphwright.compiler.codegen.kernel import (
     Step,
 )
 from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.ir.dims import of
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.symbol_scope import is_sized_by
 
@@ -75,6 +78,13 @@ def emit_loop(op: Op, emit_body: EmitBody) -> list[Step]:
         pairs = zip(sources, homes, sized, strict=True)
         return [_copy(op, source, home) for source, home, late in pairs if not late]
 
+    # What comes after the loop may have sizes that only its last turn makes possible: they are
+    # settled, and checked, once more behind it.
+    symbols = op.definition.binds(op.attributes)
+    settled = [
+        EmittedBind(symbols, sizes=tuple(map(of, symbols)), ops=known, origins=op.origins)
+    ]  # fmt: skip
+
     def bind(sources: Sequence[Value]) -> list[Step]:
         return [bind_extents(op, sources, homes)] if any(sized) else []
 
@@ -96,6 +106,7 @@ def emit_loop(op: Op, emit_body: EmitBody) -> list[Step]:
         EmittedLoop(counter, op.operands[0], condition, len(turn) + 1, known, op.origins),
         *turn,
         EmittedNext(counter, len(turn) + 1, known, op.origins),
+        *(settled if any(sized) else ()),
     ]
 
 

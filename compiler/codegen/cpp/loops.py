@@ -57,10 +57,13 @@ class Nest:
             loop = part.loops[depth]
             extent = self.size(part.extent(loop))
             innermost = all(len(self.parts[m].loops) == depth + 1 for m in inside)
+            body = self.lines(depth + 1, members=inside)
             if innermost and self.is_parallel:
                 out.append("GW_IVDEP")
+            if innermost and must_stay_rolled(extent, body):
+                out.append("GW_ROLLED")
             out.append(f"for (int64_t {loop.name} = 0; {loop.name} < {extent}; ++{loop.name}) {{")
-            out += [f"  {line}" for line in self.lines(depth + 1, members=inside)]
+            out += [f"  {line}" for line in body]
             out.append("}")
         return out
 
@@ -164,6 +167,11 @@ def emit_parallel(
     worker = f"KERNEL_NAME_{suffix}"
     body = item_loop(builder, loops, lines)
     _run_in_parallel(builder, worker, body, items, cost)
+
+
+def must_stay_rolled(extent: object, body: Sequence[str]) -> bool:
+    """Whether a loop is one that GW_ROLLED is about (gw/loops.h)."""
+    return str(extent) == "2" and any(" ? " in line or "if (" in line for line in body)
 
 
 def item_loop(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
-from graphwright.compiler.codegen.cpp.loops import element_cost, typical
+from graphwright.compiler.codegen.cpp.loops import element_cost, must_stay_rolled, typical
 from graphwright.compiler.codegen.cpp.nest import Part
 from graphwright.compiler.codegen.cpp.row import TILES, Pass, Row
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, spell
@@ -172,7 +172,9 @@ class RowWriter:
             head += f" [&](int64_t {loop.name}, int64_t l) GW_INLINE_LAMBDA {{"
             return [head, *indent(inside), "});"]
         head = f"for (int64_t {loop.name} = 0; {loop.name} < {extent}; ++{loop.name}) {{"
-        return [*(["GW_IVDEP"] if is_last else []), head, *indent(inside), "}"]
+        hints = ["GW_IVDEP"] if is_last else []
+        hints += ["GW_ROLLED"] if is_last and must_stay_rolled(extent, inside) else []
+        return [*hints, head, *indent(inside), "}"]
 
     def _over_tile(self, inside: Sequence[str]) -> list[str]:
         """A loop over the rows of a tile."""

@@ -15,6 +15,14 @@
 #define GW_IVDEP _Pragma("GCC ivdep")
 #endif
 
+// The next loop stays one.  GCC 12 gives wrong results for a loop of two iterations with loads that a
+// condition guards, once it has unrolled it and vectorises the loop around it with masked loads.
+#if defined(__clang__)
+#define GW_ROLLED
+#else
+#define GW_ROLLED _Pragma("GCC unroll 1")
+#endif
+
 namespace gw GW_HIDDEN {
 
 GW_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }

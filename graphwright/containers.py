@@ -17,6 +17,7 @@ Standard library and numpy only: compiler and runtime both import it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,7 +174,7 @@ def _take_apart(
         for k, array in enumerate(arrays):
             if array.shape != row:
                 raise InputError(f"{what}: element {k} is {list(array.shape)}, want {list(row)}")
-        out[index] = np.stack(arrays) if arrays else np.zeros((0, *row), dtypes[index])
+        out[index] = np.array(arrays) if arrays else np.zeros((0, *row), dtypes[index])
     else:
         data, table = form["packed"]
         width, rank = shapes[table][1], form.get("rank")
@@ -212,7 +213,7 @@ def _put_together(form: Any, arrays: Sequence[Any]) -> Any:
     start = 0
     for row in np.asarray(table).tolist():
         shape = [extent for extent in row if extent >= 0]
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         out.append(data[start : start + size].reshape(shape))
         start += size
     return out

@@ -149,7 +149,7 @@ class MidRun:
         program.evaluate(segment, self._sizes, self._values)
         for check in (*program.parts[segment].checks, *program.checks[number]):
             self._require(check)
-        self._place(segment, flip=number in program.flips)
+        self._place(segment, number, launch)
         for move, source, length in zip(launch.moves, sources, lengths, strict=True):
             target = int(pointers[start + move.target])
             if length and source != target:
@@ -163,11 +163,12 @@ class MidRun:
             where = f" ({', '.join(launch.origins)})" if launch.origins else ""
             raise InputError(f"the data make {name} = {size}{where}, want {s.min} to {s.max}{by}")
 
-    def _place(self, segment: int, *, flip: bool) -> None:
+    def _place(self, segment: int, number: int, launch: Launch) -> None:
         program, values = self.program, self._values
         part = program.parts[segment]
+        flip, until = number in program.flips, program.turns.get(number)
         if part.buffers:
-            starts, sizes, total = program.place_buffers(segment, values, self._sizes)
+            starts, sizes, total = program.place_buffers(segment, values, self._sizes, until)
             if flip:
                 self._side[segment] ^= 1
             arena = self._arenas.setdefault((segment, self._side[segment]), Arena())
@@ -179,12 +180,20 @@ class MidRun:
             shape = tuple(values[n] for n in program.output_shapes[i])
             spec = program.manifest.outputs[i]
             if any(extent < 0 for extent in shape):
-                raise InputError(f"output {spec.name!r} would have the shape {list(shape)}")
+                if until is None:
+                    raise InputError(f"output {spec.name!r} would have the shape {list(shape)}")
+                continue  # a later turn, or the launch after the loop, makes it
+            held = self.outputs.get(i)
+            if held is not None and held.shape == shape and until is None and not launch.moves:
+                continue  # sizes that a loop has ended with
             self.outputs[i], start = self._allocate(i, shape)
             slot = self._first_output + i
             self._addresses[slot], self._ends[slot] = start, storage_bytes(spec.dtype, shape)
         numbers = np.array(values, np.int64)
-        check_pointers(part, numbers, self._ends, self._sizes)
+        below = None
+        if until is not None and until + 1 < len(program.pointer_start):
+            below = program.pointer_start[until + 1]
+        check_pointers(part, numbers, self._ends, self._sizes, below)
         if len(part.pointers):
             self.tables.pointers[part.pointers] = (
                 self._addresses[part.slots] + numbers[part.offsets]

@@ -110,6 +110,7 @@ class Program:
         self.checks: dict[int, tuple[Check, ...]] = {}  # launch -> what it checks
         self.moved: dict[int, list[int]] = {}  # launch -> number of each move's bytes
         self.flips: set[int] = set()  # launches that move what lies in the segment that they place
+        self.turns = _turns(variant.launches)
         for i, launch in enumerate(variant.launches):
             if launch.kind == "host":
                 raise ArtifactError(f"launch on the host is not supported: {launch.reason}")
@@ -247,16 +248,25 @@ class Program:
         self._expressions.evaluate_segment(segment, sizes, values)
 
     def place_buffers(
-        self, segment: int, values: Sequence[int], sizes: Mapping[str, int]
+        self,
+        segment: int,
+        values: Sequence[int],
+        sizes: Mapping[str, int],
+        until: int | None = None,
     ) -> tuple[list[int], list[int], int]:
-        """Per buffer its offset and size, both 0 in other segments; the bytes of the arena."""
+        """Per buffer its offset and size, both 0 in other segments; the bytes of the arena.
+
+        `until`: what is touched only after this launch may have no size yet.
+        """
         plan = self.variant.plan
         starts, ends, lengths = [0] * self.buffers, [0] * self.buffers, [0] * self.buffers
         total = 0
         for b in self.parts[segment].buffers:
             size = values[self._buffer_sizes[b]]
             if size < 0:
-                raise ArtifactError(f"a buffer has a negative size for {dict(sizes)}")
+                if until is None or plan.buffers[b].first <= until:
+                    raise ArtifactError(f"a buffer has a negative size for {dict(sizes)}")
+                size = 0
             start = max((ends[j] for j in plan.buffers[b].after), default=0)
             starts[b], lengths[b] = start, size
             ends[b] = start + -(-size // plan.alignment) * plan.alignment
@@ -285,19 +295,42 @@ class Program:
 
 
 def check_pointers(
-    part: Part, numbers: np.ndarray, ends: np.ndarray, sizes: Mapping[str, int]
+    part: Part,
+    numbers: np.ndarray,
+    ends: np.ndarray,
+    sizes: Mapping[str, int],
+    below: int | None = None,
 ) -> None:
-    """Raises ArtifactError when a pointer of a segment lies outside what `ends` (per slot) allows."""
+    """Raises ArtifactError when a pointer of a segment lies outside what `ends` (per slot) allows;
+    of those at positions `below` one, unless that is None.
+    """
     if not len(part.pointers):
         return
     offset, end = numbers[part.offsets], ends[part.slots]
     wrong = (offset < 0) | (offset > end)
+    if below is not None:
+        wrong &= part.pointers < below
     if wrong.any():
         bad = int(np.argmax(wrong))
         raise ArtifactError(
             f"pointer {int(part.pointers[bad])} of the program lies {int(offset[bad])} bytes into a "
             f"tensor of {int(end[bad])} for {dict(sizes)}"
         )
+
+
+def _turns(launches: Sequence[Launch]) -> dict[int, int]:
+    """{bind launch: last launch of the loop around it, or of the one that it begins}.
+
+    What such a launch binds is not final until the loop has ended.
+    """
+    loops = [(i + 1 + step.jump, i) for i, step in enumerate(launches) if step.kind == "next"]
+    found: dict[int, int] = {}
+    for i, step in enumerate(launches):
+        if step.kind == "bind":
+            ends = [end for start, end in loops if start - 1 <= i <= end]
+            if ends:
+                found[i] = min(ends)
+    return found
 
 
 def _segments(launches: Sequence[Launch]) -> list[tuple[str, ...]]:

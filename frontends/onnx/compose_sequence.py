@@ -21,6 +21,8 @@ from graphwright.frontends.onnx.containers import (
     SequenceEntry,
     Stack,
     described,
+    flatten,
+    rebuilt,
 )
 from graphwright.frontends.onnx.forms import shape_row
 from graphwright.frontends.onnx.late import bind, element
@@ -269,7 +271,17 @@ def _content(node: Node, entry: Maybe) -> Entry:
     """What an optional value holds; where it is absent, the call ends."""
     if entry.present is False or entry.content is None:
         raise Refusal("its optional input is always empty")
-    return entry.content
+    if entry.present is True or not (parts := flatten(entry.content)):
+        return entry.content
+    # The check needs somebody to read the symbol: a slice that is the whole when all is well.
+    (there,) = bind(node, [node.cast(entry.present, I64)], at_most=[1], hint=f"{node.origin}.there")
+    node.require(there, "==", 1, f"{node.type} {node.origin}: its input is there")
+    first, *rest = parts
+    flat = first if first.type.rank else node.reshape(first, (1,))
+    flat = node.slice_axis(flat, 0, 1 - there, flat.type.shape[0])
+    content = rebuilt(entry.content, [node.reshape(flat, first.type.shape), *rest])
+    assert not isinstance(content, Maybe)
+    return content
 
 
 def identity(node: Node) -> Entry:

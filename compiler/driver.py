@@ -302,6 +302,7 @@ def _build_cuda(
     import tempfile
 
     from graphwright.compiler.codegen.triton.build import TritonKernel, build
+    from graphwright.compiler.codegen.triton.worker import build_ahead
 
     launched = _launched(assembly)
     index = {s.kernel.name: i for i, s in enumerate(launched)}
@@ -311,8 +312,16 @@ def _build_cuda(
         cache = _cache(options) or Path(scratch)
         for arch in target.arches:
             table: list[Kernel] = []
+            stage = f"compiling kernels for {arch}"
+            build_ahead(
+                [s.kernel for s in launched if isinstance(s.kernel, TritonKernel)],
+                arch,
+                cache,
+                jobs=options.effective_jobs,
+                tell=lambda done, total, stage=stage: tell(stage, done, total),
+            )
             for number, step in enumerate(launched):
-                tell(f"compiling kernels for {arch}", number, len(launched))
+                tell(stage, number, len(launched))
                 assert isinstance(step.kernel, TritonKernel)
                 cubin = build(step.kernel, arch, cache)
                 files[cubin.kernel.binary] = cubin.image

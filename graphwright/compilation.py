@@ -103,7 +103,11 @@ def compile(
         source, made, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes
     )
     built = build(source, made, graph=graph)
-    return load(built.artifact.to_bytes(), threads=built.options.threads or None)
+    return load(
+        built.artifact.to_bytes(),
+        device=built.options.target.kind,
+        threads=built.options.threads or None,
+    )
 
 
 def report(compiled: Any) -> Any:

@@ -71,12 +71,7 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
     options = _options(kernel)
     capability = int(arch.removeprefix("sm_"))
     waits = kernel.waits and capability >= 90
-    key = hashlib.sha256(
-        json.dumps(
-            [kernel.source, kernel.signature, kernel.roles, kernel.aligned, options, arch, waits,
-             triton.__version__, GENERATOR]
-        ).encode()
-    ).hexdigest()  # fmt: skip
+    key = _key(kernel, arch)
     stored = cache / "triton" / f"{key}.cubin"
     record = stored.with_suffix(".json")
     cached = _read_cached(stored, record, kernel)
@@ -120,6 +115,22 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
     _write(stored, image)
     _write(record, json.dumps(fields, indent=1).encode())
     return Cubin(image, made)
+
+
+def _key(kernel: TritonKernel, arch: str) -> str:
+    import triton
+
+    parts = [kernel.source, kernel.signature, kernel.roles, kernel.aligned, _options(kernel), arch,
+             kernel.waits, triton.__version__, GENERATOR]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def is_built(kernel: TritonKernel, arch: str, cache: Path) -> bool:
+    """Whether the cache seems to hold the cubin; True without Triton, which `build` reports."""
+    try:
+        return (cache / "triton" / f"{_key(kernel, arch)}.json").exists()
+    except ImportError:
+        return True
 
 
 def _options(kernel: TritonKernel) -> dict[str, Any]:

@@ -149,6 +149,14 @@ def attention(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace(rw.value("cast", build(wide), dtype=dtype))
 
 
+@rule("attention")
+def narrow_attention(op: Op, rw: Rewriter) -> bool | None:
+    """The same in the operands' own type: matrix units add in f32, and softmax calculates in it."""
+    return rw.replace(
+        AttentionParts(rw.value, rw.scalar, list(op.operands), op.attributes).result()
+    )
+
+
 @rule("resize")
 def resize_by_repeating(op: Op, rw: Rewriter) -> bool | None:
     """A nearest resize that repeats each element a whole number of times along each axis => reshape,
@@ -213,5 +221,7 @@ class Decompose:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
-        del target
-        return apply_rules(graph, RULES, self.name, journal, required=True)
+        rules = RULES
+        if target.kind == "cuda":
+            rules = (narrow_attention, *(r for r in RULES if r is not attention))
+        return apply_rules(graph, rules, self.name, journal, required=True)

@@ -37,5 +37,5 @@ def default_pipeline(
         return f"decompose,{narrow}{LOWER}"
     if opt == 1:
         return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{narrow}{LOWER}"
-    quantize = QUANTIZE if target.kind == "cpu" else ""
+    quantize = QUANTIZE if target.kind == "cpu" else "merge-siblings,fold-constants,eliminate-dead,"
     return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{quantize}propagate-layout,{LOWER},order"

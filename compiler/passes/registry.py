@@ -15,6 +15,7 @@ NAMES: tuple[str, ...] = (
     "raise-patterns",
     "fold-batch-norm",
     "set-precision",
+    "merge-siblings",
     "quantize-contractions",
     "propagate-layout",
     "fuse",

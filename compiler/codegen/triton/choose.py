@@ -67,6 +67,7 @@ class Product:
     bytes: int = 2  # of an element
     step: int = 0
     exact: bool = False  # products of 32 or 64 bits without the matrix units
+    gathers: bool = False  # elements of the left operand are found one by one
     can_split: bool = False
     can_stream: bool = False
 
@@ -88,6 +89,8 @@ def candidates(product: Product, capability: int) -> Iterator[Config]:
             continue
         if product.step and walk % k:
             continue
+        if product.gathers and (m > 64 or k > 32 or stages > 2):
+            continue  # more addresses than registers hold
         if product.exact and (m * n > 64 * 64 or k > 32 or stages > 3):
             continue
         if k > max(_power(walk), 16):
@@ -121,7 +124,13 @@ def _shapes(product: Product) -> Iterator[tuple[tuple[int, int], int, int]]:
             for stages in (5, 4, 3, 2):
                 if stages > max(2, math.ceil(product.depth / k)):
                     continue
-                if k >= 64 or product.depth < 64 or product.step or product.bytes > 2:
+                if (
+                    k >= 64
+                    or product.gathers
+                    or product.depth < 64
+                    or product.step
+                    or product.bytes > 2
+                ):
                     # (fewer bytes a step were never the better choice for 16 bits)
                     yield tile, k, stages
 

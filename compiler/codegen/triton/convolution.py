@@ -74,9 +74,12 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     )  # fmt: skip
     by_tap = inner_order and not lone and channels % 16 == 0 and dtype.bits <= 32
     step = channels if by_tap else 0
-    product = tile.product(dtype, step=step, tf32=tf32, can_stream=streams)
+    gathers = not lone and not by_tap
+    product = tile.product(dtype, step=step, tf32=tf32, can_stream=streams, gathers=gathers)
     config = choose(product, capability())
-    tile.open(config)
+    inner_weights = w.type.layout is not None and w.type.layout.order[-1] == 1
+    whole = groups == 1 and (lone or (inner_weights and inner_order))
+    tile.open(config, w if whole and w.op is None else None)
     if config.streamed:
         assert left_matrix is not None and right_matrix is not None
         tile.sum_streamed(left_matrix, right_matrix)

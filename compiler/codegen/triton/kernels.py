@@ -46,6 +46,16 @@ def _wait():
         tl.extra.cuda.gdc_launch_dependents()
 
 
+@triton.jit
+def _prefetch(pointers):
+    """Brings the lines of weights nearer while the kernel before this one still runs."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [pointers.to(tl.int64)],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
 {helpers}@triton.jit
 def KERNEL_NAME({parameters}):
 '''
@@ -106,6 +116,12 @@ class Region:
         outside = dict(zip((*self.inputs, *self.outputs), (*self.operands, *self.op.results),
                            strict=True))  # fmt: skip
         return dims.is_multiple(owner_of(outside[value])[1], 16)
+
+    def is_weight(self, value: Value) -> bool:
+        """Whether an operand is known before any kernel runs."""
+        place = self.inputs.index(value)
+        owner = owner_of(self.operands[place])[0]
+        return owner.op is not None and owner.op.name == "constant"
 
     def printer(self) -> Printer:
         return Printer(self.domain, self.pointers)

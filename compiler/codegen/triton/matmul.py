@@ -90,7 +90,9 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     )
     tf32 = bool(root.attribute("tf32"))
     config = choose(tile.product(a.type.dtype, tf32=tf32, can_stream=streams), capability())
-    tile.open(config)
+    columns_lie = right_matrix is not None and right_matrix.strides == (tile.depth, 1)
+    whole = columns_lie and right_matrix is not None and right_matrix.base == 0
+    tile.open(config, right_matrix.load.source if whole and right_matrix is not None else None)
     if config.streamed:
         assert left_matrix is not None and right_matrix is not None
         tile.sum_streamed(left_matrix, right_matrix)
@@ -129,6 +131,16 @@ def _emit_few_rows(
     if masked_n:
         p.line(f"in_n = n < {p.dim(tile.columns)}")
     wide = "tl.float32"
+    right = matrix_of(lowering.at(b, (*[0] * (b.type.rank - 2), tile.k, tile.n)), tile.n, tile.k,
+                      region)  # fmt: skip
+    if right is not None and right.base == 0 and region.is_weight(right.load.source):
+        each = 128 // b.type.dtype.bytes
+        lines = next_power_of_two(-(-depth // each))
+        p.line(f"line = tl.minimum(tl.arange(0, {lines}) * {each}, {depth - 1})")
+        p.line(f"column = tl.minimum(n, {columns - 1})")
+        pitch, pointer = p.dim(right.strides[0]), region.pointers[right.load.source]
+        if isinstance(tile.depth, int) and isinstance(tile.columns, int):
+            p.line(f"_prefetch({pointer} + column[:, None] * {pitch} + line[None, :])")
     p.line("_wait()")
     for i in range(len(rows)):
         p.line(f"sums{i} = tl.zeros([{block_n}, {block_k}], {wide})")

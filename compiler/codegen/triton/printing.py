@@ -43,6 +43,16 @@ POINTERS: dict[str, str] = {
 # fmt: on
 
 
+# What the frames of kernels call their own variables, which no node may be called.
+FRAME_NAMES = (
+    "across", "among", "arrived", "batch", "best", "c", "centred", "column", "count", "down", "first",
+    "group", "i", "in_k", "in_m", "in_n", "in_range", "in_row", "k", "largest", "left", "line", "m", "mean", "n",
+    "other", "partial", "peak", "place", "powers", "product", "reduced", "right", "row", "rows", "scale",
+    "shifted", "split", "squares", "start", "step", "sums", "tall", "tap", "tile", "total", "variance",
+    "whole",
+)  # fmt: skip
+
+
 def triton_type(dtype: DType) -> str:
     """`tl.float32` for f32.  Raises KeyError for a type that Triton has not."""
     return f"tl.{TYPES[dtype.name]}"
@@ -63,7 +73,7 @@ class Printer:
         self._masks: dict[Symbol, str] = {}
         self._names: dict[tuple[int, str], str] = {}
         self._keep: list[Node] = []  # ids in _names stay valid while their nodes live
-        self._used: dict[str, int] = {}
+        self._used: dict[str, int] = dict.fromkeys(FRAME_NAMES, 1)
 
     # -- scopes and names
 

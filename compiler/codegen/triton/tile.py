@@ -18,15 +18,17 @@ from graphwright.compiler.codegen.kernel import Workspace
 from graphwright.compiler.codegen.scalar import Load, Node
 from graphwright.compiler.codegen.triton.arch import capability
 from graphwright.compiler.codegen.triton.choose import MULTIPROCESSORS, Config, Product
-from graphwright.compiler.codegen.triton.kernels import Extra, Region
+from graphwright.compiler.codegen.triton.kernels import Extra, Region, next_power_of_two
 from graphwright.compiler.codegen.triton.printing import TYPES, triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Expr, Symbol
+from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import DType
 from graphwright.compiler.passes.profit import typical_size
 
 GROUP = 8  # tiles that are walked down before the next column of tiles
 FEW_TILES = 8
+MOST_LINES = 4096  # of weights that a program asks for ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +101,26 @@ class Tile:
         self.grid: tuple[Dim, ...] = ()
 
     def product(
-        self, dtype: DType, *, step: int = 0, tf32: bool = False, can_stream: bool = False
-    ) -> Product:
+        self, dtype: DType, *, step: int = 0, tf32: bool = False, can_stream: bool = False,
+        gathers: bool = False,
+    ) -> Product:  # fmt: skip
         """What the choice of a configuration must know."""
         sizes = (self.rows, self.columns, self.depth, self.parts)
         rows, columns, depth, parts = map(typical_size, sizes)
         static = all(isinstance(d, int) for d in sizes)
         return Product(
             rows, columns, depth, parts, dtype.bytes, step=step,
-            exact=dtype.bits >= 32 and not tf32,
+            exact=dtype.bits >= 32 and not tf32, gathers=gathers,
             can_split=static and dtype.bits < 64, can_stream=can_stream,
         )  # fmt: skip
 
     # -- the frame of a kernel
 
-    def open(self, config: Config) -> None:
-        """Prints which tile the program computes, and binds rows and part."""
+    def open(self, config: Config, weights: Value | None = None) -> None:
+        """Prints which tile the program computes, and binds rows and part.
+
+        `weights`: the right operand, when its columns lie one after the other, each whole.
+        """
         self.config, p = config, self.printer
         down = dims.ceildiv(self.rows, config.block_m)
         across = dims.ceildiv(self.columns, config.block_n)
@@ -143,9 +149,29 @@ class Tile:
             p.line(f"m = down * {config.block_m} + tl.arange(0, {config.block_m})")
             p.line(f"n = across * {config.block_n} + tl.arange(0, {config.block_n})")
             self._bind_rows("m[:, None]")
+            if weights is not None:
+                self._prefetch(weights)
             p.line("_wait()")
         wide = "float64" if self._bits() == 64 else "float32"
         p.line(f"sums = tl.zeros([{config.block_m}, {config.block_n}], tl.{wide})")
+
+    def _prefetch(self, weights: Value) -> None:
+        depth, columns = self.depth, self.columns
+        if not isinstance(depth, int) or not isinstance(columns, int) or self.parts != 1:
+            return
+        if not self.region.is_weight(weights) or self.region.is_wide:
+            return
+        p, config = self.printer, self.config
+        share = depth // config.splits
+        each = 128 // weights.type.dtype.bytes  # elements of a line
+        lines = next_power_of_two(-(-share // each))
+        if lines * config.block_n > MOST_LINES:
+            return
+        begin = f"split * {share} + " if config.splits > 1 else ""
+        p.line(f"line = tl.minimum(tl.arange(0, {lines}) * {each}, {share - 1})")
+        p.line(f"column = tl.minimum(n, {columns - 1})")
+        pointer = self.region.pointers[weights]
+        p.line(f"_prefetch({pointer} + {begin}column[:, None] * {depth} + line[None, :])")
 
     def _bits(self) -> int:
         return max(v.type.dtype.bits if v.type.dtype.is_float else 0 for v in self.region.inputs)

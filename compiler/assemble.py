@@ -310,17 +310,18 @@ def symbol_specs(graph: Graph) -> tuple[SymbolSpec, ...]:
 
 
 def tensor_specs(
-    graph: Graph, weights: Weights
+    graph: Graph, weights: Weights, updated: Sequence[tuple[int, int]] = ()
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Inputs, with defaults among the weights, and outputs."""
+    """Inputs, with defaults among the weights, and outputs, with the inputs that they may lie in."""
     inputs: list[TensorSpec] = []
     for v in graph.inputs:
         default = graph.input_defaults.get(v.name)
         index = None if default is None else weights.add_literal(default, f"default of {v.name}")
         inputs.append(TensorSpec(v.name, v.type.dtype.long_name, _shape(v.type.shape), index))
+    home = dict(updated)
     outputs = [
-        TensorSpec(name, v.type.dtype.long_name, _shape(v.type.shape))
-        for name, v in zip(graph.output_names, graph.outputs, strict=True)
+        TensorSpec(name, v.type.dtype.long_name, _shape(v.type.shape), in_place=home.get(i))
+        for i, (name, v) in enumerate(zip(graph.output_names, graph.outputs, strict=True))
     ]
     if len({t.name for t in outputs}) != len(outputs):
         raise CompileError(f"graph {graph.name}: two outputs have one name")

@@ -143,7 +143,7 @@ def _finish(
     graph, weights = assembly.graph, Weights()
     for value in assembly.storage.weights:
         weights.add_constant(value)
-    inputs, outputs = tensor_specs(graph, weights)
+    inputs, outputs = tensor_specs(graph, weights, assembly.storage.updated)
     files: dict[str, bytes] = {}
     tell("packing weights", 0, 0)
     if target.kind == "cuda":

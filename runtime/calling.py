@@ -179,9 +179,15 @@ def _build(structure: Structure, take: Callable[[], Any]) -> Any:
 
 
 def write_back(target: Any, value: Any, name: str) -> None:
-    """Copies a new value into a caller's array.  Raises InputError when it cannot be written."""
+    """Copies a new value into a caller's array, unless it was made there.  Raises InputError when it
+    cannot be written.
+    """
+    if value is target:
+        return
     if is_tensor(target):
         target = tensor_to_array(target)
     if not isinstance(target, np.ndarray) or not target.flags.writeable:
         raise InputError(f"input {name!r} is changed by the model, but it cannot be written to")
-    np.copyto(target, tensor_to_array(value) if is_tensor(value) else value)
+    new = tensor_to_array(value) if is_tensor(value) else value
+    if new.__array_interface__["data"][0] != target.__array_interface__["data"][0]:
+        np.copyto(target, new)

@@ -176,6 +176,9 @@ class CpuExecutor:
             for specs in (signature.inputs, signature.outputs)
         )
         manifest = artifact.manifest
+        self._in_place = [
+            (i, t.in_place) for i, t in enumerate(manifest.outputs) if t.in_place is not None
+        ]
         self._defaults = [
             None if t.default is None else self._weight_array(t.default) for t in manifest.inputs
         ]
@@ -242,6 +245,10 @@ class CpuExecutor:
                     results.append(np.empty(shape, dtype))
             except (MemoryError, ValueError) as error:
                 raise ResourceError(f"outputs of shape {replay.output_shapes}: {error}") from None
+        for i, j in self._in_place:
+            array = arrays[j]
+            if starts[j] == address(array) and array.flags.writeable and out is None:
+                results[i] = array  # the new value replaces the old one
         for i, patches in enumerate(replay.outputs):
             start = address(results[i])
             if start % ALIGNMENT:  # numpy's allocator promises less than malloc gives

@@ -53,6 +53,7 @@ class TensorSpec:
     dtype: str
     shape: tuple[Expression, ...]
     default: int | None = None  # index into weights, for an input with a default value
+    in_place: int | None = None  # of an output: the input whose memory it may lie in, and replace
 
 
 @dataclass(frozen=True, slots=True)

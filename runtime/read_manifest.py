@@ -205,8 +205,9 @@ class _Reader:
         name, dtype = f.text("name"), f.take("dtype", _dtype)
         shape = f.items("shape", self.extent, most=MAX_RANK)
         default = f.take("default", lambda v: None if v is None else _count(v), None)
+        in_place = f.take("in_place", lambda v: None if v is None else _count(v), None)
         f.close()
-        return TensorSpec(name, dtype, shape, default)
+        return TensorSpec(name, dtype, shape, default, in_place)
 
     def constraint(self, value: Any) -> ConstraintSpec:
         f = self.fields(value)
@@ -404,6 +405,12 @@ def _check_signature(manifest: Manifest) -> None:
     for t in manifest.inputs:
         if t.default is not None and t.default >= len(manifest.weights):
             raise ArtifactError(f"manifest: inputs: the default of {t.name!r} is not a weight")
+    for t in manifest.outputs:
+        home = None if t.in_place is None else manifest.inputs[t.in_place : t.in_place + 1]
+        if home is not None and [(i.dtype, i.shape) for i in home] != [(t.dtype, t.shape)]:
+            raise ArtifactError(
+                f"manifest: outputs: {t.name!r} cannot lie in input {t.in_place}, which is not its like"
+            )
     for v in manifest.variants:
         for path in (v.library, *(p for k in v.kernels for p in (k.source, k.binary))):
             if path and path not in manifest.files:

@@ -137,6 +137,8 @@ class Graph:
         # Values of inputs that a call may leave out, and what the model's author wrote beside it.
         self.input_defaults: dict[str, Literal] = {}
         self.metadata: dict[str, str] = {}
+        # Output -> input: the new value of what the caller passed, which may be written there.
+        self.updates: dict[int, int] = {}
         self.listeners: list[Callable[[str, Op | None], None]] = []
         self._outputs: list[Value] = []
         self.output_names: list[str] = []
@@ -361,6 +363,7 @@ class Graph:
         copy.symbols = dict(self.symbols)
         copy.constraints = list(self.constraints)
         copy.input_defaults, copy.metadata = dict(self.input_defaults), dict(self.metadata)
+        copy.updates = dict(self.updates)
         for value in self.inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.equals = value.equals

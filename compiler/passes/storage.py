@@ -69,7 +69,8 @@ class Step:
 class Storage:
     """`places`: every value that a step touches, and views of those; `workspaces`: (step, number)
     -> buffer; `buffers`: arena requests by index; `weights`: the constants read, by index;
-    `reused`: (written, read) pairs that share storage in place.
+    `reused`: (written, read) pairs that share storage in place.  `updated`: (output, input) pairs of the
+    graph's updates whose output may lie where the input does.
     """
 
     places: Mapping[Value, Place]
@@ -77,6 +78,7 @@ class Storage:
     buffers: tuple[BufferRequest, ...]
     weights: tuple[Value, ...]
     reused: tuple[tuple[Value, Value], ...] = ()
+    updated: tuple[tuple[int, int], ...] = ()
 
 
 def assign_storage(graph: Graph, steps: Sequence[Step]) -> Storage:
@@ -257,6 +259,35 @@ class _Assignment:
                 taken |= {source, target}
                 self.reused.append((written, read))
 
+    def _updated(self) -> list[tuple[int, int]]:
+        """Updates that may be made in place: nobody reads the old value when the new one is begun, or
+        the one who does reads each element before its place is written.
+        """
+        found: list[tuple[int, int]] = []
+        if any(step.back for step in self.steps):
+            return found  # an iteration may read what the one before has overwritten
+        for output, input in self.graph.updates.items():
+            old, (new, offset) = self.graph.inputs[input], self.root(self.graph.outputs[output])
+            if old.type.shape != self.graph.outputs[output].type.shape or offset != 0:
+                continue
+            start, last = self.first.get(new, -1), self.last.get(old, -1)
+            alone = all(i != input for _, i in found) and not self._segment(old)
+            if alone and (last < start or (last == start and self._one_pair(start, new, old))):
+                found.append((output, input))
+        return found
+
+    def _one_pair(self, at: int, new: Value, old: Value) -> bool:
+        """Whether a step's only read of `old` and write of `new` are a pair that may share storage."""
+        step = self.steps[at]
+        reads = [v for v in step.reads if self.root(v)[0] is old]
+        writes = [v for v in step.writes if self.root(v)[0] is new]
+        return (
+            len(reads) == len(writes) == 1
+            and (writes[0], reads[0]) in step.in_place
+            and self.root(reads[0])[1] == 0
+            and prove(reads[0].type.storage_bytes, "==", old.type.storage_bytes) is True
+        )
+
     def _segment(self, owner: Value) -> set[Symbol]:
         """The symbols bound in mid-run on which a size depends: with them its place changes."""
         return self.late.intersection(symbols_of(owner.type.storage_bytes))
@@ -295,7 +326,10 @@ class _Assignment:
 
         for value in _values(self.graph):
             place(value)
-        return Storage(places, workspaces, tuple(buffers), tuple(self.weights), tuple(self.reused))
+        return Storage(
+            places, workspaces, tuple(buffers), tuple(self.weights), tuple(self.reused),
+            tuple(self._updated()),
+        )  # fmt: skip
 
 
 def _values(graph: Graph) -> list[Value]:

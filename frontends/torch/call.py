@@ -66,6 +66,13 @@ class _AddressCall:
         orders = {o: order for o, _, order in self.results if o is not None}
         orders |= {o: order for o, _, order in self.updates}
         self.outputs = [(dtypes[o], orders.get(o)) for o in range(len(dtypes))]
+        homes = [t.in_place for t in executor.artifact.manifest.outputs]
+        # What may be made where its argument lies is, when both lie in the same order.
+        of_input = [s.order for s in self.specs]
+        self.homes = [
+            None if j is None or (orders.get(o) or None) != of_input[j] else j
+            for o, j in enumerate(homes)
+        ]
         self.native = executor.library.replay
         self.pool = executor.pool
         symbols = executor.artifact.manifest.symbols
@@ -100,9 +107,12 @@ class _AddressCall:
                     table[position] = start + offset
             outputs: list[torch.Tensor] = []
             for i, patches in enumerate(replay.outputs):
-                dtype, _ = self.outputs[i]
-                shape = replay.output_shapes[i]
-                output = empty_strided(shape, replay.output_strides[i], dtype)
+                home = self.homes[i]
+                if home is not None and kept is None:
+                    output = tensors[home]
+                else:
+                    shape = replay.output_shapes[i]
+                    output = empty_strided(shape, replay.output_strides[i], self.outputs[i][0])
                 start = output.data_ptr()
                 for position, offset in patches:
                     table[position] = start + offset
@@ -116,7 +126,11 @@ class _AddressCall:
             self.idle.append(prepared)
         if self.updates:
             for o, position, order in self.updates:
-                arguments[position].copy_(restored(outputs[o], order))
+                target = arguments[position]
+                if outputs[o].data_ptr() != target.data_ptr():
+                    target.copy_(restored(outputs[o], order))
+                elif target.numel() and not target.is_inference():
+                    torch.autograd.graph.increment_version(target)
         arguments.clear()
         return [
             constant if o is None else outputs[o] if order is None else restored(outputs[o], order)

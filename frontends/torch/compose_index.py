@@ -112,12 +112,15 @@ def index_put(node: Node) -> Value:
     rest = [x.type.shape[a] for a in range(x.type.rank) if a not in at.axes]
     usual = [*rest[: at.place], *at.shape, *rest[at.place :]]
     wide = node.broadcast_to(values, usual)
+    if x.type.dtype is BOOL and accumulate:
+        raise Refusal("it adds to bools")
+    if len(at.axes) == 1 and len(at.shape) <= 1:
+        reduction = "add" if accumulate else "none"
+        return put_along(node, x, at.axes[0], at.given[0], wide, reduction)
     order = at.result_order()
     back = [order.index(i) for i in range(len(order))]
     updates = node.transpose(wide, back)
     reduction = "add" if accumulate else "none"
-    if x.type.dtype is BOOL and accumulate:
-        raise Refusal("it adds to bools")
     out = node.emit("scatter_nd", at.front(), at.tuples(), updates, reduction=reduction)
     inverse = [at.order.index(a) for a in range(x.type.rank)]
     return node.transpose(out, inverse)
@@ -300,14 +303,20 @@ def put_slices(node: Node, x: Value, indices: Value, updates: Value, reduction: 
     if x.type.rank == 0:
         x, updates = node.reshape(x, [1]), node.reshape(updates, [1])
     axis = node.axis(node.arg("dim"), x.type.rank)
+    return node.reshape(put_along(node, x, axis, indices, updates, reduction), shape)
+
+
+def put_along(
+    node: Node, x: Value, axis: int, indices: Value, updates: Value, reduction: str
+) -> Value:
+    """x with slices of an axis, by an index vector, written or combined; x keeps its order."""
     count: Dim = indices.type.elements
-    rows = node.reshape(indices, [count, 1])
-    order = [axis, *(a for a in range(x.type.rank) if a != axis)]
-    back = [order.index(a) for a in range(x.type.rank)]
-    front = node.transpose(x, order)
-    wide = node.reshape(updates, [count if i == axis else d for i, d in enumerate(x.type.shape)])
-    out = node.emit("scatter_nd", front, rows, node.transpose(wide, order), reduction=reduction)
-    return node.reshape(node.transpose(out, back), shape)
+    wide = [count if i == axis else d for i, d in enumerate(x.type.shape)]
+    line = node.reshape(indices, [count if i == axis else 1 for i in range(x.type.rank)])
+    return node.emit(
+        "scatter_elements", x, node.broadcast_to(line, wide), node.reshape(updates, wide),
+        axis=axis, reduction=reduction,
+    )  # fmt: skip
 
 
 def index_fill(node: Node) -> Value:

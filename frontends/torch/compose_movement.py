@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, prove
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import BOOL
+from graphwright.compiler.ir.types import BOOL, I64
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -279,6 +279,12 @@ def put_slice(
         return new
     if size == 0:
         return x
+    if step == 1 and x in node.importer.updated:  # an argument that is written to, perhaps in place
+        place = node.emit("iota", size=size, dtype=I64, start=start, step=1)
+        line = node.reshape(place, [size if i == axis else 1 for i in range(x.type.rank)])
+        return node.emit(
+            "scatter_elements", x, node.broadcast_to(line, shape), new, axis=axis, reduction="none"
+        )
     if step == 1:
         pieces = [
             node.slice_axis(x, axis, 0, start),

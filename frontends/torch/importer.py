@@ -57,16 +57,21 @@ class Importer:
         self.items: dict[sympy.Symbol, Value] = {}
         self.bound: set[sympy.Symbol] = set()
         self.shaped: set[sympy.Symbol] = set()
+        self.updated: set[Any] = set()  # inputs that the graph has new values for
 
     # -- graphs
 
     def run(self) -> Graph:
         """The graph.  `problems` says whether it is whole."""
         self.shaped = self.symbols_of_shapes()
-        specs = iter(self.program.inputs)
+        specs = enumerate(self.program.inputs)
+        written = {o.target for o in self.program.outputs if o.kind != "user"}
         for fx in self.module.graph.nodes:
             if fx.op == "placeholder":
-                self.values[fx] = self.add_placeholder(fx, next(specs))
+                place, spec = next(specs)
+                made = self.values[fx] = self.add_placeholder(fx, spec)
+                if place in written:
+                    self.updated.add(made)
             elif fx.op == "output":
                 self.set_outputs(fx)
             else:

@@ -78,6 +78,7 @@ def _describe_call(program: Program, graph: Graph) -> None:
             position += 1
         else:
             outputs.append({"input": places[spec.target]})
+    graph.updates = {o: entry["input"] for o, entry in enumerate(outputs) if "input" in entry}
     graph.metadata[CALL] = json.dumps(
         {
             "inputs": inputs, "outputs": outputs, "numbers": numbers, "constants": constants,

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("dynamic_shapes", ["(3, 3, 16, 40) -> (3, 10)", "want N in 1..4", "a multiple of 8"]),
         ("custom_pipeline", ["count-ops", "fuse: changed", 'region = "contraction"']),
         ("custom_ops", ["largest difference: 0.0"]),
+        ("decoder", ["equal to eager's: True"]),
         ("read_kernel", ["launch 0", "relu is computed here", 'extern "C"']),
     ],
 )
@@ -33,5 +34,12 @@ def test_example(name: str, says: list[str]) -> None:
 def test_every_example_is_tested() -> None:
     needs_network = {"demo", "page_reader"}  # scripts/demo
     shared = {"small_network"}
-    tested = {"compile_onnx", "custom_ops", "dynamic_shapes", "custom_pipeline", "read_kernel"}
+    tested = {
+        "compile_onnx",
+        "custom_ops",
+        "dynamic_shapes",
+        "custom_pipeline",
+        "read_kernel",
+        "decoder",
+    }
     assert {p.stem for p in EXAMPLES.glob("*.py")} == needs_network | shared | tested

@@ -74,6 +74,75 @@ def test_state_is_kept_saved_and_reset(tmp_path) -> None:
         assert_same(model(x), eager(x))
 
 
+class Cache(torch.nn.Module):
+    """Two writes to an argument, one by a slice and one by an index tensor."""
+
+    def forward(self, cache, place, new):
+        cache[:, 2:4] = new
+        cache.index_copy_(1, place, new)
+        return cache * 2
+
+
+def test_updates_of_arguments_are_made_in_place() -> None:
+    def inputs():
+        return torch.arange(24.0).view(2, 6, 2), torch.tensor([5, 0]), torch.ones(2, 2, 2)
+
+    module = Cache().eval()
+    exported = gw.compile(module, inputs(), target=TARGET)
+    hooked = torch.compile(module, backend="graphwright", fullgraph=True)
+    for compiled in (exported, hooked):
+        mine, eager = inputs(), inputs()
+        with torch.no_grad():
+            for _ in range(2):
+                version = mine[0]._version
+                assert_same(compiled(*mine), module(*eager))
+                assert_same(mine[0], eager[0])
+        if compiled is hooked:
+            assert mine[0]._version > version
+            manifest = gw.report(hooked).graphs[0].models[0].manifest
+        else:
+            manifest = exported.manifest
+        assert 0 in [t.in_place for t in manifest.outputs]
+
+
+def test_report_and_save(tmp_path) -> None:
+    def broken(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y.exp()
+
+    compiled = torch.compile(broken, backend="graphwright")
+    with torch.no_grad():
+        compiled(torch.ones(3))
+    report = gw.report(compiled)
+    assert len(report.graphs) == 2 and "graph_break" in report.breaks[0]
+    assert "1 kernels" in str(report)
+    with pytest.raises(gw.InputError, match="2 graphs"):
+        gw.save(compiled, tmp_path / "no.gw")
+    module = Perceptron().eval()
+    whole = torch.compile(module, backend="graphwright")
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        want = whole(x)
+    gw.save(whole, tmp_path / "whole.gw")
+    assert_same(gw.load(tmp_path / "whole.gw")(x), want["y"])
+
+
+def test_unsupported_ops_run_in_eager_when_allowed() -> None:
+    def function(x):
+        return torch.special.i0(x.relu()).sum(0) + 1
+
+    x = torch.randn(4, 8)
+    compiled = torch.compile(function, backend="graphwright", options={"allow": ["eager"]})
+    with torch.no_grad():
+        assert_same(compiled(x), function(x))
+    assert [p.op for p in gw.report(compiled).eager] == ["i0.default"]
+    strict = torch.compile(function, backend="graphwright")
+    torch._dynamo.reset()
+    with torch.no_grad(), pytest.raises(gw.UnsupportedError, match=r"i0\.default"):
+        strict(x)
+
+
 def test_an_unsupported_op_is_named_with_its_line() -> None:
     class Bad(torch.nn.Module):
         def forward(self, x):

@@ -192,7 +192,9 @@ class CpuExecutor:
         base = np.frombuffer(self.artifact.data, np.uint8)
         offset = start - address(base)
         i = next(i for i, t in enumerate(self._signature.inputs) if t.default == index)
-        return base[offset : offset + size].view(self._input_dtypes[i]).reshape(spec.shape)
+        array = base[offset : offset + size].view(self._input_dtypes[i]).reshape(spec.shape)
+        array.flags.writeable = False  # nothing is ever updated in the artifact
+        return array
 
     def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
         """Runs once.  `given`: one array per input, in order (None: its default).  Returns the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -135,23 +135,23 @@ def matmul_of_vector(op: Op, rw: Rewriter) -> bool | None:
 
 
 @rule("attention")
-def attention(op: Op, rw: Rewriter) -> bool | None:
-    """Two matrix products with a mask and a softmax between them."""
-
-    def build(operands: list[Value]) -> Value:
-        return AttentionParts(rw.value, rw.scalar, operands, op.attributes).result()
-
+def attention_with_kernel(op: Op, rw: Rewriter) -> bool | None:
+    """attention in f32, which has a kernel; in f64 two products, a mask and a softmax."""
     dtype = op.result.type.dtype
-    if dtype.bits >= 32:
-        return rw.replace(build(list(op.operands)))
+    if dtype is F32:
+        return None
+    operands = list(op.operands)
+    if dtype.bits > 32:
+        return rw.replace(AttentionParts(rw.value, rw.scalar, operands, op.attributes).result())
     # A mask and lengths keep their types.
-    wide = [rw.value("cast", v, dtype=F32) if v.type.dtype == dtype else v for v in op.operands]
-    return rw.replace(rw.value("cast", build(wide), dtype=dtype))
+    wide = [rw.value("cast", v, dtype=F32) if v.type.dtype == dtype else v for v in operands]
+    out = rw.value("attention", *wide, **op.attributes)
+    return rw.replace(rw.value("cast", out, dtype=dtype))
 
 
 @rule("attention")
 def narrow_attention(op: Op, rw: Rewriter) -> bool | None:
-    """The same in the operands' own type: matrix units add in f32, and softmax calculates in it."""
+    """Two products, a mask and a softmax in the operands' own type: matrix units add in f32, and softmax calculates in it."""
     return rw.replace(
         AttentionParts(rw.value, rw.scalar, list(op.operands), op.attributes).result()
     )
@@ -199,9 +199,10 @@ def _whole_factor(op: Op, axis: int) -> int | None:
 
 
 RULES: tuple[Rule, ...] = (
-    attention, batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector,
-    resize_by_repeating,
+    batch_norm, instance_norm, group_norm, lp_normalize, matmul_of_vector, resize_by_repeating,
 )  # fmt: skip
+# How each kind of target has attention.
+ATTENTION: Mapping[str, Rule] = {"cpu": attention_with_kernel, "cuda": narrow_attention}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,5 @@ class Decompose:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
-        rules = RULES
-        if target.kind == "cuda":
-            rules = (narrow_attention, *(r for r in RULES if r is not attention))
+        rules = (*RULES, ATTENTION[target.kind])
         return apply_rules(graph, rules, self.name, journal, required=True)

@@ -21,13 +21,15 @@ from graphwright.compiler.target import Target
 
 # What a kernel that is bound by an order loses when it does not get it, in multiples of the bytes.
 DEMAND_WEIGHT = 4
+# Contractions whose kernels walk operands and result by strides.
+STRIDED = ("matmul", "matmul_integer", "attention")
 
 
 def is_flexible(op: Op) -> bool:
     """Whether an op's kernel takes every operand and gives its result in any order of axes."""
     return op.definition.effect is Effect.PURE and (
         op.kind in (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION)
-        or (op.kind is Kind.CONTRACTION and op.name in ("matmul", "matmul_integer"))
+        or (op.kind is Kind.CONTRACTION and op.name in STRIDED)
     )
 
 
@@ -146,7 +148,7 @@ class LayoutPlan:
                 if need is not None:
                     self._add_wish(operand, need, DEMAND_WEIGHT * self.sizes.bytes(operand))
                 elif op.kind is Kind.CONTRACTION:
-                    if index == 0:
+                    if index == 0 and op.name != "attention":
                         # Rows of the first operand are read along the contracted axis.
                         self._add_wish(
                             operand, row_major(operand.type.rank), self.sizes.bytes(operand)

@@ -73,7 +73,7 @@ def attention(node: Node) -> Sequence[Value | None]:
     if mask is None and lengths is not None:
         mask = node.scalar(True, BOOL)
     operands += [x for x in (mask, lengths) if x is not None]
-    attributes = {
+    attributes: dict[str, object] = {
         "scale": float(scale),
         "causal": bool(node.attr("is_causal", 0)),
         "offset": past,

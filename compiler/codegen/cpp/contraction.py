@@ -1,4 +1,4 @@
-"""Contraction regions: the templates of gw/gemm.h and gw/conv.h with a generated epilogue.
+"""Contraction regions: the templates of gw/gemm.h, gw/conv.h, gw/attention.h with a generated epilogue.
 
 Operands that the template can address are read in place; others are first copied to a workspace by
 the same kernel.  Constant right operands are packed at compile time.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from graphwright.compiler.codegen.cpp.attention import emit_attention
 from graphwright.compiler.codegen.cpp.convolution import emit_conv, emit_conv_transpose
 from graphwright.compiler.codegen.cpp.exact_contraction import as_reduction, can_be_reduction
 from graphwright.compiler.codegen.cpp.integer import emit_conv_integer, emit_matmul_integer
@@ -22,6 +23,7 @@ from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.ir.types import F32
 
 ROOTS: Mapping[str, Callable[[ContractionRegion], EmittedLaunch]] = {
+    "attention": emit_attention,
     "conv": emit_conv,
     "conv_transpose": emit_conv_transpose,
     "matmul": emit_matmul,

@@ -54,7 +54,7 @@ class Attention(OpDef):
     """
 
     name = "attention"
-    kind = Kind.OPAQUE
+    kind = Kind.CONTRACTION
     operands = ("q", "k", "v", "bias?", "lengths?")
     attributes = {
         "scale": Attribute("float"),

@@ -63,10 +63,14 @@ GW_INLINE vf exp_down(vf x) {
   p = fma(p, r, splat(0x1.55548ep-3f));
   p = fma(p, r, splat(0.5f));
   p = fma(p * r, r, r) + splat(1.0f);
+#if GW_LANES == 16
+  return __builtin_ia32_scalefps512_mask(p, whole, p, static_cast<unsigned short>(-1), 4);
+#else
   const vi n = (vi)shifted - (vi)splat(kRound);
   const vi half = n >> 1;
   const vi one = (vi)splat(1.0f);
   return p * (vf)((half << 23) + one) * (vf)(((n - half) << 23) + one);
+#endif
 }
 
 struct Range {
@@ -125,9 +129,9 @@ GW_INLINE float finish_scores(const Attention& g, float* GW_RESTRICT s, int64_t 
   for (int64_t j = from; j < to; j += kLanes) most = larger(load(s + j), most);
   float part[kLanes];
   __builtin_memcpy(part, &most, sizeof most);
-  float out = part[0];
-  for (int i = 1; i < kLanes; ++i) out = part[i] > out ? part[i] : out;
-  return out;
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) part[i] = part[i + width] > part[i] ? part[i + width] : part[i];
+  return part[0];
 }
 
 // Maximum and sum of one row so far, and its weighted values.
@@ -135,11 +139,11 @@ struct Row {
   float most, total;
 };
 
-// s becomes exp(s - new maximum); returns by what the earlier sums must be multiplied.
+// s becomes exp(s - new maximum); returns by what the earlier sums, if any, must be multiplied.
 GW_INLINE float weigh(Row& row, float most, float* GW_RESTRICT s, int64_t from, int64_t to) {
   if (row.most > most) most = row.most;
   const float base = most == -__builtin_inff() ? 0.0f : most;
-  const float before = gw::exp(row.most - base);
+  const float before = row.most == most || row.most == -__builtin_inff() ? 1.0f : gw::exp(row.most - base);
   vf total = splat(0.0f);
   for (int64_t j = from; j < to; j += kLanes) {
     const vf p = exp_down(load(s + j) - splat(base));
@@ -188,8 +192,8 @@ struct Block {
         shared(attention.heads / attention.groups),
         micros(shared * attention.steps <= kSkinny ? skinny_table : micro_table) {}
 
-  GW_INLINE int64_t head(int64_t row) const { return group * shared + row / g.steps; }
-  GW_INLINE int64_t step(int64_t row) const { return row % g.steps; }
+  GW_INLINE int64_t head(int64_t row) const { return shared == 1 ? group : group * shared + row / g.steps; }
+  GW_INLINE int64_t step(int64_t row) const { return shared == 1 ? row : row % g.steps; }
 
   const float* query(int64_t row) const {
     return g.q + b * g.qs[0] + head(row) * g.qs[1] + step(row) * g.qs[2];
@@ -259,12 +263,16 @@ struct Block {
         micros.fn[count - 1][panel_vectors(chunk, j / kNR) - 1](1, g.size, rows_at, &zero,
                                                                memory + at.k + j * g.size, scores + j, at.keys, false);
     }
+    float most[kMR];
+    for (int64_t r = 0; r < count; ++r) {
+      // A row without keys here keeps its sums: all its weights are 0.
+      const bool none = of[r].low >= of[r].high;
+      const int64_t low = none ? to : of[r].low, high = none ? to : of[r].high;
+      most[r] = finish_scores<kind>(g, scores + r * at.keys, from, to, low, high, bias_of(row0 + first + r, key0));
+    }
     for (int64_t r = 0; r < count; ++r) {
       float* s = scores + r * at.keys;
-      // A row without keys here keeps its sums: all its weights are 0.
-      const int64_t low = of[r].low < of[r].high ? of[r].low : to, high = of[r].low < of[r].high ? of[r].high : to;
-      const float most = finish_scores<kind>(g, s, from, to, low, high, bias_of(row0 + first + r, key0));
-      const float before = weigh(state[first + r], most, s, from, to);
+      const float before = weigh(state[first + r], most[r], s, from, to);
       float* GW_RESTRICT sum = sums + (first + r) * at.panel;
       if (before != 1.0f) {
         GW_COLUMNS

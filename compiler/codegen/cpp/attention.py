@@ -27,7 +27,7 @@ def emit_attention(region: ContractionRegion) -> EmittedLaunch:
             check_float(root)
             kind = value.type.dtype.long_name
             raise problem(root, f"its {kind} has no C++ kernel", "cast its operands to float32")
-    bias = more[0] if more and not is_neutral(region, more[0]) else None
+    bias = more[0] if more and not is_neutral(more[0]) else None
     places = [_place(region, value, F32) for value in (q, k, v)]
     where = None if bias is None else _place(region, bias, bias.type.dtype)
     lengths = _lengths(region, more[1]) if len(more) > 1 else []
@@ -83,10 +83,13 @@ def _flags(region: ContractionRegion) -> list[str]:
     return lines
 
 
-def is_neutral(region: ContractionRegion, bias: Value) -> bool:
-    """Whether a bias hides nothing: the constant true."""
-    found = region.operands.literal(bias) if bias.type.dtype is BOOL else None
-    return found is not None and found[0].is_splat and bool(found[0].array().all())
+def is_neutral(bias: Value) -> bool:
+    """Whether a bias hides nothing: the constant true, of which regions hold a copy."""
+    op = bias.op
+    if op is None or op.name != "constant" or bias.type.dtype is not BOOL:
+        return False
+    literal = op.attribute("value")
+    return literal.elements == 1 and bool(literal.array().all())
 
 
 def _place(region: ContractionRegion, value: Value, dtype: DType) -> Strided:

@@ -271,8 +271,9 @@ def _build_cpu(
     variants: list[Variant] = []
     for level in levels:
         files[f"kernels/{level}.so"] = made[level]
-        chosen, form = weights.for_variant(), packed_form(level)
+        chosen = weights.for_variant()
         for packed in packed_arguments(assembly.steps):
+            form = packed_form(level, packed.packing)
             dtype, size = packed_type(packed, form)
             chosen.add_packed(packed, str(form), dtype, size, lambda p, form=form: pack(p, form))
         variants.append(

@@ -138,13 +138,49 @@ def is_repeated(value: Value) -> bool:
 
 
 def fold(op: Op) -> list[Literal] | None:
-    """The op's results; None where the reference refuses the operands (a bad index, say)."""
+    """The op's results; None where the reference refuses the operands (a bad index, say).
+
+    A large result is calculated when somebody reads it, so that folding needs no memory for it.
+    """
     literals = [_literal(v) for v in op.operands]
     types = [r.type for r in op.results]
+    if _is_streamed(op):
+        return [_streamed(op.definition, literals, op.attributes, types[0])]
     try:
         return evaluate_op(op.definition, literals, op.attributes, types)
     except (ArithmeticError, IndexError, ValueError):
         return None  # the fault is the model's; it shows where the op runs
+
+
+# Bytes from which a folded constant is made anew for each reader instead of being kept.
+STREAMED = 2**20
+_CAN_FAIL = ("gather", "gather_elements", "gather_nd")  # for a bad index
+
+
+def _is_streamed(op: Op) -> bool:
+    """Whether an op's value is worth deferring, and cannot turn out to have none."""
+    if len(op.results) != 1 or op.name in _CAN_FAIL:
+        return False
+    type = op.results[0].type
+    if op.kind is not Kind.MOVEMENT and not (op.kind is Kind.POINTWISE and type.dtype.is_float):
+        return False
+    size = math.prod(static(type.shape) or ()) * type.dtype.bytes
+    return size >= STREAMED and not all(is_repeated(v) for v in op.operands)
+
+
+def _streamed(
+    definition: OpDef,
+    literals: Sequence[Literal],
+    attributes: Mapping[str, Any],
+    type: TensorType,
+) -> Literal:
+    def derive() -> np.ndarray:
+        context = Reference(results=[type])
+        with np.errstate(all="ignore"):
+            arrays = definition.reference([x.array() for x in literals], attributes, context)
+        return np.ascontiguousarray(arrays[0])
+
+    return Literal.derived(derive, type.dtype, static(type.shape) or ())
 
 
 def evaluate_op(
@@ -188,7 +224,7 @@ def evaluate_op(
 
 def compacted(literal: Literal) -> Literal:
     """The literal as one repeated value when all its elements have the same bits."""
-    if literal.is_splat or literal.elements < 2:
+    if literal.is_splat or literal.is_derived or literal.elements < 2:
         return literal
     flat = literal.array().reshape(-1)
     # Most weights differ within their first elements; only candidates are read through.

@@ -170,7 +170,7 @@ def _store_permuted(rw: Rewriter, op: Op, order: Order) -> None:
         shape = tuple(literal.shape[axis] for axis in order)
         source = op.attributes["recipe"] or literal
         stored = rw.constant(
-            Literal.lazy(load, literal.dtype, shape),
+            Literal.derived(load, literal.dtype, shape),
             Recipe("transpose", (("permutation", order),), (source,)),
         )
         back = tuple(order.index(axis) for axis in range(len(order)))

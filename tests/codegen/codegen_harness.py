@@ -119,7 +119,7 @@ class Compiled:
         elif isinstance(argument, Packed):
             from graphwright.compiler.codegen.cpp.pack import pack, packed_form
 
-            array = pack(argument, packed_form(self.level))
+            array = pack(argument, packed_form(self.level, argument.packing))
             keep.append(array)
         else:
             if argument not in memory:

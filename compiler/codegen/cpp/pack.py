@@ -9,7 +9,7 @@ import numpy as np
 
 from graphwright.compiler.codegen.cpp import integer_packing, packing
 from graphwright.compiler.codegen.cpp.integer_packing import Left
-from graphwright.compiler.codegen.cpp.packing import PanelShape, panel_shape
+from graphwright.compiler.codegen.cpp.packing import PanelShape, integer_shape, panel_shape
 from graphwright.compiler.codegen.kernel import Packed
 from graphwright.compiler.codegen.toolchain import find_toolchain, resolved_level
 
@@ -17,7 +17,7 @@ Array = np.ndarray
 
 
 def _gemm(array: Array, shape: PanelShape) -> Array:
-    return packing.pack_gemm_b(np.ascontiguousarray(array, np.float32), shape=shape)
+    return packing.pack_gemm_b(np.asarray(array, np.float32), shape=shape)
 
 
 def _conv(array: Array, shape: PanelShape, groups: int) -> Array:
@@ -178,8 +178,8 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
             raise ValueError(f"there is no packing {packed.packing!r}")
 
 
-def packed_form(level: str) -> PanelShape:
-    """The form that packed weights of an ISA level have; equal forms are stored once."""
+def packed_form(level: str, packing: str) -> PanelShape:
+    """The form that weights of a packing have at an ISA level; equal forms are stored once."""
     if level == "native":
         level = resolved_level(find_toolchain(), level)
-    return panel_shape(level)
+    return integer_shape(level) if packing.startswith("integer_") else panel_shape(level)

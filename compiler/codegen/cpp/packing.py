@@ -1,17 +1,18 @@
 """Weight layouts that the C++ kernels read, made once at compile time.
 
 The contraction kernels (include/gw/gemm.h, conv.h, matmul.h) read the right operand as column
-panels: panel j holds columns [j * NR, j * NR + width), row after row, `width` floats a row, where
-NR = vectors * lanes and width = NR but for the last panel, which is as narrow as a multiple of
-`lanes` allows. Columns past the matrix are zero. Panel j starts at j * K * NR floats, so the whole
-takes K * round_up(N, lanes) floats. `lanes` and `vectors` come from the target ISA (`panel_shape`)
-and must equal kLanes and kNV of include/gw/simd.h.
+panels: panel j holds columns [j * P, j * P + width), row after row, `width` floats a row, where
+P = vectors * lanes and width = P but for the last panel, which is as narrow as a multiple of
+`lanes` allows. Columns past the matrix are zero. Panel j starts at j * K * P floats, so the whole
+takes K * round_up(N, lanes) floats. `panel_shape` gives both for a target ISA; lanes must equal kPad
+and P kPanel of include/gw/simd.h. x86-64-v3 reads the panels of v4, so that an artifact for both
+holds float weights once; integer weights (`integer_shape`) are as wide as the vectors are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,18 +23,18 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class PanelShape:
-    """Geometry of a packed panel: `vectors` vectors of `lanes` float32 values a row."""
+    """Geometry of a packed panel: `vectors` times `lanes` elements a row."""
 
     lanes: int
     vectors: int
 
     @property
     def columns(self) -> int:
-        """Columns of a full panel (kNR)."""
+        """Columns of a full panel."""
         return self.lanes * self.vectors
 
 
-_SHAPES = {
+_INTEGER_SHAPES = {
     "x86-64": PanelShape(4, 2),
     "x86-64-v2": PanelShape(4, 2),
     "x86-64-v3": PanelShape(8, 2),
@@ -43,11 +44,23 @@ _SHAPES = {
 }
 
 
+_SHAPES = {**_INTEGER_SHAPES, "x86-64-v3": _INTEGER_SHAPES["x86-64-v4"]}
+
+
 def panel_shape(isa: str) -> PanelShape:
-    """Panel geometry of a named ISA, as include/gw/simd.h chooses it from the compiler's macros."""
-    if isa not in _SHAPES:
-        raise ValueError(f"unknown ISA {isa!r}: expected one of {', '.join(_SHAPES)}")
-    return _SHAPES[isa]
+    """Geometry of float panels for a named ISA, as include/gw/simd.h chooses it from macros."""
+    return _shape(_SHAPES, isa)
+
+
+def integer_shape(isa: str) -> PanelShape:
+    """Geometry of integer panels for a named ISA: kLanes and kNV of include/gw/simd.h."""
+    return _shape(_INTEGER_SHAPES, isa)
+
+
+def _shape(shapes: Mapping[str, PanelShape], isa: str) -> PanelShape:
+    if isa not in shapes:
+        raise ValueError(f"unknown ISA {isa!r}: expected one of {', '.join(shapes)}")
+    return shapes[isa]
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -81,14 +94,19 @@ def pack_gemm_b(b: Array, *, shape: PanelShape) -> Array:
     """Packs b [K, N] into column panels; returns a flat float32 array of packed_size(K, N)."""
     if b.ndim != 2:
         raise ValueError(f"pack_gemm_b needs a matrix, got shape {b.shape}")
+    out = np.zeros(packed_size(*b.shape, shape=shape), np.float32)
+    _fill_panels(out, b, shape)
+    return out
+
+
+def _fill_panels(out: Array, b: Array, shape: PanelShape) -> None:
+    """Writes the panels of b [K, N] into zeros; large weights are packed without a second copy."""
     k, n = b.shape
-    padded = np.zeros((k, round_up(n, shape.lanes)), np.float32)
-    padded[:, :n] = b
-    panels = [
-        padded[:, start : start + shape.columns].ravel()
-        for start in range(0, padded.shape[1], shape.columns)
-    ]
-    return np.concatenate(panels) if panels else np.zeros(0, np.float32)
+    for start in range(0, n, shape.columns):
+        stop = min(start + shape.columns, n)
+        width = round_up(stop - start, shape.lanes)
+        panel = out[start * k : start * k + k * width].reshape(k, width)
+        panel[:, : stop - start] = b[:, start:stop]
 
 
 def pack_conv_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
@@ -103,7 +121,16 @@ def pack_conv_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
     per_group = out_channels // groups
     channels_last = np.moveaxis(weight, 1, -1)  # [O, *kernel, I/groups]
     matrices = channels_last.reshape(groups, per_group, -1).transpose(0, 2, 1)
-    return np.concatenate([pack_gemm_b(m, shape=shape) for m in matrices])
+    return _pack_each(matrices, shape)
+
+
+def _pack_each(matrices: Array, shape: PanelShape) -> Array:
+    """The packed matrices of [count, K, N], one after another."""
+    count, k, n = matrices.shape
+    out = np.zeros((count, packed_size(k, n, shape=shape)), np.float32)
+    for part, matrix in zip(out, matrices, strict=True):
+        _fill_panels(part, matrix, shape)
+    return out.reshape(-1)
 
 
 def pack_conv_transpose_weight(weight: Array, *, groups: int, shape: PanelShape) -> Array:
@@ -118,7 +145,7 @@ def pack_conv_transpose_weight(weight: Array, *, groups: int, shape: PanelShape)
     grouped = weight.reshape(groups, in_channels // groups, *weight.shape[1:])
     rows = np.moveaxis(grouped, (1, 2), (-2, -1))  # [G, *kernel, I/groups, O/groups]
     matrices = rows.reshape(groups, -1, weight.shape[1])
-    return np.concatenate([pack_gemm_b(m, shape=shape) for m in matrices])
+    return _pack_each(matrices, shape)
 
 
 def pack_depthwise_weight(weight: Array, *, shape: PanelShape) -> Array:

@@ -227,7 +227,7 @@ template <class Epi>
 inline void conv(const Conv& c, const Epi& epi, const gw_pool* pool) {
   const int64_t rows = c.n * c.out[0] * c.out[1] * c.out[2];
   const int64_t k = c.kernel[0] * c.kernel[1] * c.kernel[2] * c.ci;
-  const int64_t group_floats = k * ((c.co + kLanes - 1) / kLanes * kLanes);
+  const int64_t group_floats = packed_floats(k, c.co);
   const auto job = [&](int64_t g) {
     return Job<WindowRows>{WindowRows(c, g), {c.w + g * group_floats, k, c.co}, 0, g * c.co};
   };

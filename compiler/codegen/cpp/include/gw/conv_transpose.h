@@ -36,7 +36,7 @@ inline void conv_transpose(const Conv& c, const Epi& epi, const gw_pool* pool) {
   const int64_t lines = c.n * c.out[0] * c.out[1];
   const int64_t stretches = (c.out[2] + stretch - 1) / stretch;
   const int64_t panels = (c.co + kNR - 1) / kNR;
-  const int64_t group_floats = k * ((c.co + kLanes - 1) / kLanes * kLanes);
+  const int64_t group_floats = packed_floats(k, c.co);
   const int64_t units = lines * stretches * c.groups;
   const int64_t parts = units >= 2 * thread_count(pool) ? 1 : panels;
   const int64_t each = 2 * stretch * c.co * k / (c.stride[0] * c.stride[1] * sw) / parts + 1;
@@ -82,10 +82,12 @@ inline void conv_transpose(const Conv& c, const Epi& epi, const gw_pool* pool) {
       const int64_t first = parts == 1 ? 0 : part, last = parts == 1 ? panels : part + 1;
       for (int64_t panel = first; panel < last; ++panel) {
         const int nv = panel_vectors(c.co, panel);
+        const float* data = panel_data(weights, k, panel);
+        const int64_t stride = panel_stride(c.co, panel);
         for (int64_t q = 0; q < count; ++q) {
           const StrideClass& cl = classes[q];
           micro_table.fn[cl.rows - 1][nv - 1](cl.taps, c.ci, at + cl.first_pointer, koff + cl.first_tap,
-                                              weights + panel * k * kNR, tile + q * kNR, sw * kNR, false);
+                                              data, stride, tile + q * kNR, sw * kNR, false);
         }
         const int64_t col0 = panel * kNR, row0 = line * c.out[2] + ow0;
         if (c.co - col0 >= kNR) {

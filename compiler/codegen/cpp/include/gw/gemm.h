@@ -7,7 +7,7 @@
 // a 1x1 stride-1 convolution (rows = all pixels) and of matrix-vector products: m of 1 to 4 splits the
 // columns over the threads and streams B once.
 //
-// The caller guarantees: b has k * round_up(n, kLanes) floats; A and what the epilogue writes do not
+// The caller guarantees: b has packed_floats(k, n) floats; A and what the epilogue writes do not
 // overlap. k may be 0 (sums are then 0). Sums run over k in order in one fused chain per element (four
 // chains when m is 1 or 2), so results do not depend on the number of threads.
 #pragma once

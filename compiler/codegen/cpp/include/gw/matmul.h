@@ -233,12 +233,14 @@ inline void matmul(const Matmul& g, const Epi& epi, const gw_pool* pool) {
       const int nv = panel_vectors(g.n, panel);
       const bool by_dots = skinny && g.b_k == 1 && g.a_k == 1;
       const bool by_rows = skinny && g.b_col == 1 && cols == kNR;
-      const float* data = b + (g.packed ? panel * g.k * kNR : 0);
+      const float* data = panel_data(b, g.k, panel);
+      int64_t stride = panel_stride(g.n, panel);
       if (!g.packed) {
         data = b + col0 * g.b_col;
         if (!by_dots && !by_rows) {
           pack_panel(data, g.b_k, g.b_col, g.k, cols, nv, panel_copy);
           data = panel_copy;
+          stride = nv * kLanes;
         }
       }
       const int64_t first = g.m * block / row_blocks, last = g.m * (block + 1) / row_blocks;
@@ -260,7 +262,7 @@ inline void matmul(const Matmul& g, const Epi& epi, const gw_pool* pool) {
         } else if (by_rows) {
           skinny_rows(rows, at, g.a_k, data, g.b_k, g.k, tile);
         } else {
-          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, tile, kNR, false);
+          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, stride, tile, kNR, false);
         }
         if (cols == kNR) {
           epi(static_cast<const float*>(tile), kNR, which, row0, rows, col0, kNR);

@@ -7,7 +7,8 @@
 //        of run CI (a pointer to zeros where the window leaves the image), or one for each kernel row of
 //        run KW*CI when the window is contiguous in memory. The pointers may be anywhere: strided rows,
 //        rows of different images, one shared zero row.
-// panel  right operand packed by packing.py (or pack_panel below): [K][NV * kLanes], zero padded.
+// panel  right operand packed by packing.py (or pack_panel below): K rows of NV * kLanes columns, zero
+//        padded, `stride` floats apart (which is NV * kLanes where a tile is as wide as a panel).
 // tile   float, row stride ld; written, or with `accumulate` the sums to go on from.
 //
 // Each accumulator lives in a register; per k the kernel loads NV vectors of B and broadcasts MR scalars
@@ -25,12 +26,12 @@ namespace gw GW_HIDDEN {
 constexpr int64_t kFetchAhead = 2048;  // floats of the panel: 64 rows, some 200 ns
 
 typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                         const float* panel, float* tile, int64_t ld, bool accumulate);
+                         const float* panel, int64_t stride, float* tile, int64_t ld, bool accumulate);
 
 template <int MR, int NV, int KU, bool Fetch>
 GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                       const float* panel, float* tile, int64_t ld, bool accumulate) {
-  constexpr int W = NV * kLanes;
+                       const float* panel, int64_t stride, float* tile, int64_t ld, bool accumulate) {
+  const int64_t W = kPanel == kNR ? NV * kLanes : stride;
   vf acc[KU][MR][NV];
   GW_UNROLL
   for (int u = 0; u < KU; ++u) {
@@ -138,10 +139,26 @@ constexpr MicroTable make() {
 inline constexpr MicroTable micro_table = micro_detail::make<kMR, false>();
 inline constexpr MicroTable skinny_table = micro_detail::make<kSkinny, true>();
 
-// Width of panel number `panel` of a right operand with n columns, in vectors.
+// Width of tile column number `panel` of a right operand with n columns, in vectors.
 GW_INLINE int panel_vectors(int64_t n, int64_t panel) {
   const int64_t left = n - panel * kNR;
   return left >= kNR ? kNV : static_cast<int>((left + kLanes - 1) / kLanes);
 }
+
+constexpr int64_t kTilesPerPanel = kPanel / kNR;
+
+// Where tile column `panel` of a packed [k, n] begins.
+GW_INLINE const float* panel_data(const float* packed, int64_t k, int64_t panel) {
+  return packed + panel / kTilesPerPanel * k * kPanel + panel % kTilesPerPanel * kNR;
+}
+
+// The distance between its rows in floats: the width of the stored panel that it lies in.
+GW_INLINE int64_t panel_stride(int64_t n, int64_t panel) {
+  const int64_t left = n - panel / kTilesPerPanel * kPanel;
+  return left >= kPanel ? kPanel : (left + kPad - 1) / kPad * kPad;
+}
+
+// Floats of a packed [k, n].
+GW_INLINE int64_t packed_floats(int64_t k, int64_t n) { return k * ((n + kPad - 1) / kPad * kPad); }
 
 }  // namespace gw

@@ -75,8 +75,6 @@ struct StoreRows {
   }
 };
 
-inline int64_t packed_floats(int64_t k, int64_t n) { return k * ((n + kLanes - 1) / kLanes * kLanes); }
-
 inline void product(const float* a, int64_t a_stride, const float* b, int64_t m, int64_t n, int64_t k,
                     float* out, int64_t out_stride, const float* bias, const gw_pool* pool) {
   Gemm g;

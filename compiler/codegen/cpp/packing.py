@@ -1,12 +1,11 @@
 """Weight layouts that the C++ kernels read, made once at compile time.
 
 The contraction kernels (include/gw/gemm.h, conv.h, matmul.h) read the right operand as column
-panels: panel j holds columns [j * P, j * P + width), row after row, `width` floats a row, where
-P = vectors * lanes and width = P but for the last panel, which is as narrow as a multiple of
-`lanes` allows. Columns past the matrix are zero. Panel j starts at j * K * P floats, so the whole
-takes K * round_up(N, lanes) floats. `panel_shape` gives both for a target ISA; lanes must equal kPad
-and P kPanel of include/gw/simd.h. x86-64-v3 reads the panels of v4, so that an artifact for both
-holds float weights once; integer weights (`integer_shape`) are as wide as the vectors are.
+panels: panel j holds columns [j * P, j * P + P), row after row, P floats a row. Columns past the
+matrix are zero. Panel j starts at j * K * P floats, so the whole takes K * round_up(N, P) floats.
+`panel_shape` gives P for a target ISA (one vector of P lanes), which must equal kPanel of
+include/gw/simd.h: 16 for x86-64-v3 and v4, so that an artifact for both holds float weights once.
+Integer weights (`integer_shape`) have panels as wide as the ISA's tiles.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _INTEGER_SHAPES = {
 }
 
 
-_SHAPES = {**_INTEGER_SHAPES, "x86-64-v3": _INTEGER_SHAPES["x86-64-v4"]}
+_SHAPES = {isa: PanelShape(min(s.columns, 16), 1) for isa, s in _INTEGER_SHAPES.items()}
 
 
 def panel_shape(isa: str) -> PanelShape:

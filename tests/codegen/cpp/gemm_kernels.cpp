@@ -53,5 +53,4 @@ extern "C" GW_EXPORT void gemm_bias_relu(void* const* p, const int64_t* s, const
   gw::gemm(g, BiasRelu{static_cast<const float*>(p[2]), static_cast<float*>(p[3]), s[1]}, pool);
 }
 
-extern "C" GW_EXPORT int32_t lanes() { return gw::kPad; }
-extern "C" GW_EXPORT int32_t vectors() { return gw::kPanel / gw::kPad; }
+extern "C" GW_EXPORT int32_t panel_columns() { return gw::kPanel; }

@@ -24,7 +24,7 @@
 namespace gw GW_HIDDEN {
 
 struct Panels {
-  const float* data = nullptr;  // as packing.py writes it: panel_data() and panel_stride() of micro.h
+  const float* data = nullptr;  // tile column j starts at data + j * k * kNR
   int64_t k = 0;
   int64_t n = 0;
   int64_t count() const { return (n + kNR - 1) / kNR; }
@@ -89,7 +89,7 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
   int64_t koff[kTable / kMR];
   alignas(64) float tile[kMR * kNR];
   alignas(64) float scratch[Rows::kScratch ? Rows::kScratch : 1];
-  const int64_t taps = source.taps();
+  const int64_t taps = source.taps(), gap = b.k * kPanel;
   const int64_t tap_limit = kTable / kMR;
   const bool chunked = taps > tap_limit;
   int64_t share = 1;
@@ -139,20 +139,19 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
       }
       for (int64_t panel = p0; panel < p1; ++panel) {
         const int nv = panel_vectors(b.n, panel);
-        const float* data = panel_data(b.data, b.k, panel);
-        const int64_t stride = panel_stride(b.n, panel);
+        const float* data = b.data + panel * b.k * kNR;
         for (int64_t i = 0; i < count; ++i) {
           const Tile& t = block[i];
           const bool far = m == m0 && first == 0 && i == 0 && nv == kNV && b.n * b.k * 4 > kNearBytes;
           const micro_fn kernel = far ? micros.first[t.rows - 1] : micros.fn[t.rows - 1][nv - 1];
           if (!chunked) {
-            kernel(t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, stride, tile,
-                   kNR, false);
+            kernel(t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, gap, tile, kNR,
+                   false);
           } else {
             for (int64_t tap = 0; tap < taps; tap += tap_limit) {
               const int64_t stop = tap + tap_limit < taps ? tap + tap_limit : taps;
               const Taps some = source.fill(t.row0, t.rows, tap, stop, at, koff, scratch);
-              kernel(some.count, some.run, at, koff, data, stride, tile, kNR, tap > 0);
+              kernel(some.count, some.run, at, koff, data, gap, tile, kNR, tap > 0);
             }
           }
           finish(t, panel);

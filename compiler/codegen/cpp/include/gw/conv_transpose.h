@@ -82,12 +82,11 @@ inline void conv_transpose(const Conv& c, const Epi& epi, const gw_pool* pool) {
       const int64_t first = parts == 1 ? 0 : part, last = parts == 1 ? panels : part + 1;
       for (int64_t panel = first; panel < last; ++panel) {
         const int nv = panel_vectors(c.co, panel);
-        const float* data = panel_data(weights, k, panel);
-        const int64_t stride = panel_stride(c.co, panel);
+        const float* data = weights + panel * k * kNR;
         for (int64_t q = 0; q < count; ++q) {
           const StrideClass& cl = classes[q];
           micro_table.fn[cl.rows - 1][nv - 1](cl.taps, c.ci, at + cl.first_pointer, koff + cl.first_tap,
-                                              data, stride, tile + q * kNR, sw * kNR, false);
+                                              data, k * kPanel, tile + q * kNR, sw * kNR, false);
         }
         const int64_t col0 = panel * kNR, row0 = line * c.out[2] + ow0;
         if (c.co - col0 >= kNR) {

@@ -3,7 +3,7 @@
 //   y[n, od, oh, ow, c*m + j] = sum over kd, kh, kw: x[n, id, ih, iw, c] * w[c*m + j, kd, kh, kw]
 //
 // Described by the same gw::Conv as conv.h, with groups = C, ci = 1, co = multiplier; weights packed by
-// packing.pack_depthwise_weight as [kernel positions][round_up(C * co, kPad)].
+// packing.pack_depthwise_weight as [kernel positions][round_up(C * co, kPanel)].
 //
 // Vectorised over channels. The register tile is up to 8 neighbouring output pixels x one or two vectors
 // of channels, one accumulator each. The common kernels (3 or 5 columns, stride 1 or 2, no dilation) slide:
@@ -208,7 +208,7 @@ struct Plan {
 
   Plan(const Conv& conv, int threads) : c(&conv) {
     channels = conv.groups * conv.co;
-    weight_stride = (channels + kPad - 1) / kPad * kPad;
+    weight_stride = (channels + kPanel - 1) / kPanel * kPanel;
     kernel_rows = conv.kernel[0] * conv.kernel[1];
     blocks = (channels + kWidth - 1) / kWidth;
     const int64_t reach = (conv.kernel[2] - 1) * conv.dilation[2];

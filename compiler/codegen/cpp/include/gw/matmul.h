@@ -58,10 +58,9 @@ GW_INLINE void transpose4(const float* from, int64_t from_row, float* to, int64_
 #undef GW_SHUFFLE4
 }
 
-// Packs columns [0, cols) of b into a panel of nv vectors a row, zeros after them.
-inline void pack_panel(const float* b, int64_t b_k, int64_t b_col, int64_t k, int64_t cols, int nv,
-                       float* to) {
-  const int64_t width = static_cast<int64_t>(nv) * kLanes;
+// Packs columns [0, cols) of b, at most kPanel, into a panel, zeros after them.
+inline void pack_panel(const float* b, int64_t b_k, int64_t b_col, int64_t k, int64_t cols, float* to) {
+  constexpr int64_t width = kPanel;
   if (b_col == 1) {
     for (int64_t i = 0; i < k; ++i) {
       const float* from = b + i * b_k;
@@ -233,14 +232,15 @@ inline void matmul(const Matmul& g, const Epi& epi, const gw_pool* pool) {
       const int nv = panel_vectors(g.n, panel);
       const bool by_dots = skinny && g.b_k == 1 && g.a_k == 1;
       const bool by_rows = skinny && g.b_col == 1 && cols == kNR;
-      const float* data = panel_data(b, g.k, panel);
-      int64_t stride = panel_stride(g.n, panel);
+      const float* data = b + (g.packed ? panel * g.k * kNR : 0);
       if (!g.packed) {
         data = b + col0 * g.b_col;
         if (!by_dots && !by_rows) {
-          pack_panel(data, g.b_k, g.b_col, g.k, cols, nv, panel_copy);
+          for (int64_t c = 0; c < cols; c += kPanel) {
+            const int64_t some = cols - c < kPanel ? cols - c : kPanel;
+            pack_panel(data + c * g.b_col, g.b_k, g.b_col, g.k, some, panel_copy + c * g.k);
+          }
           data = panel_copy;
-          stride = nv * kLanes;
         }
       }
       const int64_t first = g.m * block / row_blocks, last = g.m * (block + 1) / row_blocks;
@@ -262,7 +262,7 @@ inline void matmul(const Matmul& g, const Epi& epi, const gw_pool* pool) {
         } else if (by_rows) {
           skinny_rows(rows, at, g.a_k, data, g.b_k, g.k, tile);
         } else {
-          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, stride, tile, kNR, false);
+          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, g.k * kPanel, tile, kNR, false);
         }
         if (cols == kNR) {
           epi(static_cast<const float*>(tile), kNR, which, row0, rows, col0, kNR);

@@ -7,8 +7,8 @@
 //        of run CI (a pointer to zeros where the window leaves the image), or one for each kernel row of
 //        run KW*CI when the window is contiguous in memory. The pointers may be anywhere: strided rows,
 //        rows of different images, one shared zero row.
-// panel  right operand packed by packing.py (or pack_panel below): K rows of NV * kLanes columns, zero
-//        padded, `stride` floats apart (which is NV * kLanes where a tile is as wide as a panel).
+// panel  right operand packed by packing.py (or pack_panel of matmul.h): [K][kPanel], zero padded; where a
+//        tile is wider, its next panel begins `gap` floats on.
 // tile   float, row stride ld; written, or with `accumulate` the sums to go on from.
 //
 // Each accumulator lives in a register; per k the kernel loads NV vectors of B and broadcasts MR scalars
@@ -23,15 +23,15 @@
 
 namespace gw GW_HIDDEN {
 
-constexpr int64_t kFetchAhead = 2048;  // floats of the panel: 64 rows, some 200 ns
+constexpr int64_t kFetchAhead = 64 * kPanel;  // floats of the panel: 64 rows, some 200 ns
 
 typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                         const float* panel, int64_t stride, float* tile, int64_t ld, bool accumulate);
+                         const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate);
 
 template <int MR, int NV, int KU, bool Fetch>
 GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                       const float* panel, int64_t stride, float* tile, int64_t ld, bool accumulate) {
-  const int64_t W = kPanel == kNR ? NV * kLanes : stride;
+                       const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate) {
+  constexpr int W = kPanel, P = kPanel / kLanes;  // vectors of a panel
   vf acc[KU][MR][NV];
   GW_UNROLL
   for (int u = 0; u < KU; ++u) {
@@ -51,13 +51,14 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
   }
   const int64_t whole = run / KU * KU;
   for (int64_t t = 0; t < taps; ++t) {
-    // Pointers to the ends and an index that counts up to zero: 12 rows, panel and index fill the 16 integer
-    // registers, so nothing else may be live in the loop.
+    // Pointers to the ends and an index that counts up to zero: 12 rows, two panels and index fill the 16
+    // integer registers, so nothing else may be live in the loop.
     const float* a[MR];
     GW_UNROLL
     for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r] + whole;
     const float* b = panel + koff[t] * W;
-    int64_t i = -whole * 4;  // bytes
+    int64_t i = -whole * 4, next = gap * 4;  // bytes
+    GW_OPAQUE(next);
     if (i < 0) {
       do {
         GW_UNROLL
@@ -65,8 +66,10 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
           vf bv[NV];
           GW_UNROLL
           for (int v = 0; v < NV; ++v) {
-            bv[v] = load(b + u * W + v * kLanes);
-            if (Fetch) __builtin_prefetch(b + u * W + v * kLanes + kFetchAhead, 0, 2);
+            const float* from = reinterpret_cast<const float*>(
+                reinterpret_cast<const char*>(b + u * W + v % P * kLanes) + v / P * next);
+            bv[v] = load(from);
+            if (Fetch) __builtin_prefetch(from + kFetchAhead, 0, 2);
           }
           GW_UNROLL
           for (int r = 0; r < MR; ++r) {
@@ -84,7 +87,7 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
       for (int64_t rest = 0; rest < run - whole; ++rest, b += W) {
         GW_UNROLL
         for (int v = 0; v < NV; ++v) {
-          const vf bv = load(b + v * kLanes);
+          const vf bv = load(b + v % P * kLanes + v / P * gap);
           GW_UNROLL
           for (int r = 0; r < MR; ++r) acc[0][r][v] = fma(splat(a[r][rest]), bv, acc[0][r][v]);
         }
@@ -145,20 +148,7 @@ GW_INLINE int panel_vectors(int64_t n, int64_t panel) {
   return left >= kNR ? kNV : static_cast<int>((left + kLanes - 1) / kLanes);
 }
 
-constexpr int64_t kTilesPerPanel = kPanel / kNR;
-
-// Where tile column `panel` of a packed [k, n] begins.
-GW_INLINE const float* panel_data(const float* packed, int64_t k, int64_t panel) {
-  return packed + panel / kTilesPerPanel * k * kPanel + panel % kTilesPerPanel * kNR;
-}
-
-// The distance between its rows in floats: the width of the stored panel that it lies in.
-GW_INLINE int64_t panel_stride(int64_t n, int64_t panel) {
-  const int64_t left = n - panel / kTilesPerPanel * kPanel;
-  return left >= kPanel ? kPanel : (left + kPad - 1) / kPad * kPad;
-}
-
 // Floats of a packed [k, n].
-GW_INLINE int64_t packed_floats(int64_t k, int64_t n) { return k * ((n + kPad - 1) / kPad * kPad); }
+GW_INLINE int64_t packed_floats(int64_t k, int64_t n) { return k * ((n + kPanel - 1) / kPanel * kPanel); }
 
 }  // namespace gw

@@ -8,18 +8,18 @@
 
 namespace gw GW_HIDDEN {
 
-GW_INLINE int64_t round_up_pad(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
+GW_INLINE int64_t round_up_panel(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
 // A [k, n] matrix given by at(row, column) as column panels (packing.pack_gemm_b).
 template <class At>
 inline void pack_columns(int64_t k, int64_t n, float* to, const gw_pool* pool, const At& at) {
-  const int64_t panels = (n + kPanel - 1) / kPanel, padded = round_up_pad(n);
+  const int64_t panels = (n + kPanel - 1) / kPanel;
   parallel_for(pool, panels, grain(k * kPanel * 8), [&](int64_t begin, int64_t end, int) {
     for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t first = panel * kPanel, width = smaller(kPanel, padded - first);
+      const int64_t first = panel * kPanel;
       float* row = to + k * first;
-      for (int64_t i = 0; i < k; ++i, row += width) {
-        for (int64_t c = 0; c < width; ++c) row[c] = first + c < n ? at(i, first + c) : 0.0f;
+      for (int64_t i = 0; i < k; ++i, row += kPanel) {
+        for (int64_t c = 0; c < kPanel; ++c) row[c] = first + c < n ? at(i, first + c) : 0.0f;
       }
     }
   });
@@ -31,7 +31,7 @@ inline void pack_conv(const float* w, int64_t groups, int64_t co, int64_t ci, in
   const int64_t k = positions * ci;
   for (int64_t g = 0; g < groups; ++g) {
     const float* own = w + g * co * k;
-    pack_columns(k, co, to + g * k * round_up_pad(co), pool, [=](int64_t row, int64_t column) {
+    pack_columns(k, co, to + g * k * round_up_panel(co), pool, [=](int64_t row, int64_t column) {
       return own[(column * ci + row % ci) * positions + row / ci];
     });
   }
@@ -43,7 +43,7 @@ inline void pack_conv_transpose(const float* w, int64_t groups, int64_t co, int6
   const int64_t k = positions * ci;
   for (int64_t g = 0; g < groups; ++g) {
     const float* own = w + g * ci * co * positions;
-    pack_columns(k, co, to + g * k * round_up_pad(co), pool, [=](int64_t row, int64_t column) {
+    pack_columns(k, co, to + g * k * round_up_panel(co), pool, [=](int64_t row, int64_t column) {
       return own[(row % ci * co + column) * positions + row / ci];
     });
   }
@@ -51,7 +51,7 @@ inline void pack_conv_transpose(const float* w, int64_t groups, int64_t co, int6
 
 // w [channels, 1, positions] for depthwise.h.
 inline void pack_depthwise(const float* w, int64_t channels, int64_t positions, float* to) {
-  const int64_t padded = round_up_pad(channels);
+  const int64_t padded = round_up_panel(channels);
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t c = 0; c < padded; ++c) to[p * padded + c] = c < channels ? w[c * positions + p] : 0.0f;
   }

@@ -63,13 +63,9 @@ constexpr int kNV = 4, kMR = 6;  // 24 of 32
 constexpr int kNV = 2, kMR = 6;  // 12 of 16
 #endif
 constexpr int kNR = kNV * kLanes;  // columns of a register tile
-// Float weights are stored once for vectors of 8 and of 16: in panels of kPanel columns, of which the tiles
-// of 8 lanes take half at a time, padded to a multiple of kPad columns.
-#if GW_LANES == 8
-constexpr int kPanel = 2 * kNR, kPad = 2 * kLanes;
-#else
-constexpr int kPanel = kNR, kPad = kLanes;
-#endif
+// Columns of a packed panel of floats. It is the same with vectors of 8 and of 16, so that an artifact for
+// both stores its weights once; a tile is one panel wide, or two.
+constexpr int kPanel = kNR < 16 ? kNR : 16;
 
 typedef float vf __attribute__((vector_size(GW_LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(GW_LANES * 4)));

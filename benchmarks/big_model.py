@@ -102,9 +102,7 @@ def write_model(folder: Path, size: int) -> tuple[Path, int]:
         x = m.node("Gemm", x, m.weight(WIDTH, WIDTH), m.weight(WIDTH), transB=1)
         x = m.node("MatMul", x, m.node("Transpose", m.weight(WIDTH, WIDTH), perm=[1, 0]))
         image = m.node("Reshape", x, "image")
-        image = m.node(
-            "Conv", image, m.weight(CHANNELS, CHANNELS, 3, 3), pads=[1, 1, 1, 1]
-        )
+        image = m.node("Conv", image, m.weight(CHANNELS, CHANNELS, 3, 3), pads=[1, 1, 1, 1])
         norms = [m.weight(CHANNELS, positive=True) for _ in range(4)]
         image = m.node("Relu", m.node("BatchNormalization", image, *norms))
         x = m.node("Reshape", image, "rows")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphwright.compiler import precision
+from graphwright.compiler.codegen.cpp.packing import PanelShape
 from graphwright.compiler.codegen.kernel import (
     EmittedBind,
     EmittedBranch,
@@ -31,9 +32,11 @@ from graphwright.compiler.ir.dims import Dim, Expr, symbols_of
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal, Recipe
 from graphwright.compiler.ir.op import Constraint
+from graphwright.compiler.ir.structure import attribute_key
 from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
+from graphwright.compiler.refit_table import Origin, RefitTable, packed_origin
 from graphwright.errors import CompileError
 from graphwright.runtime.manifest import (
     Buffer,
@@ -207,6 +210,7 @@ class Weights:
 
     def __init__(self) -> None:
         self.data: list[WeightData] = []
+        self.refit = RefitTable()
         self.of_constant: dict[Value, int] = {}
         self.of_packed: dict[Packed, int] = {}
         self._index: dict[tuple[object, ...], int] = {}
@@ -214,7 +218,7 @@ class Weights:
     def for_variant(self) -> Weights:
         """The same table of data, with packed weights chosen anew."""
         other = Weights()
-        other.data, other._index = self.data, self._index
+        other.data, other._index, other.refit = self.data, self._index, self.refit
         other.of_constant = self.of_constant
         return other
 
@@ -223,7 +227,10 @@ class Weights:
         assert value.op is not None
         literal: Literal = value.op.attribute("value")
         layout = value.type.layout
-        key = (literal.digest, literal.dtype.name, literal.shape, str(layout))
+        recipe: Recipe | None = value.op.attribute("recipe")
+        # Equal weights of different names stay apart: new ones may differ.
+        named = None if recipe is None else attribute_key(recipe)
+        key = (literal.digest, literal.dtype.name, literal.shape, str(layout), named)
 
         def load() -> np.ndarray:
             array = literal.array()
@@ -232,19 +239,34 @@ class Weights:
             return np.asarray(array, order="C")  # keeps rank 0
 
         shape = literal.shape if layout is None else tuple(literal.shape[a] for a in layout.order)
-        recipe = _recipe_text(value.op)
-        self.of_constant[value] = self._add(key, literal.dtype.long_name, shape, recipe, load)
+        words = _recipe_text(value.op)
+        made = recipe
+        if made is not None and layout is not None:
+            made = Recipe("transpose", (("permutation", layout.order),), (made,))
+        origin = None if made is None else Origin((made,))
+        self.of_constant[value] = self._add(
+            key, literal.dtype.long_name, shape, words, load, origin
+        )
 
     def add_packed(
-        self, packed: Packed, form: str, dtype: str, size: int, pack: Callable[[Packed], np.ndarray]
+        self,
+        packed: Packed,
+        form: PanelShape,
+        dtype: str,
+        size: int,
+        pack: Callable[[Packed], np.ndarray],
     ) -> None:
         """A weight in a packed form of `size` elements, as `pack` makes it."""
         if packed in self.of_packed:
             return
-        sources = tuple((x.literal.digest, x.moves) for x in (packed.source, *packed.more))
+        origin = packed_origin(packed, form)
+        sources = tuple(
+            (x.literal.digest, x.moves, attribute_key(x.recipe))
+            for x in (packed.source, *packed.more)
+        )
         key = (sources, packed.packing, packed.parameters, form)
-        recipe = f"{packed} for {form}"
-        self.of_packed[packed] = self._add(key, dtype, (size,), recipe, lambda: pack(packed))
+        words = f"{packed} for {form}"
+        self.of_packed[packed] = self._add(key, dtype, (size,), words, lambda: pack(packed), origin)
 
     def add_literal(self, literal: Literal, recipe: str) -> int:
         """A constant by itself, such as an input's default."""
@@ -261,12 +283,14 @@ class Weights:
         shape: Sequence[int],
         recipe: str,
         load: Callable[[], np.ndarray],
+        origin: Origin | None = None,
     ) -> int:
         known = self._index.get(key)
         if known is None:
             known = self._index[key] = len(self.data)
             spec = WeightSpec(f"w{known}", dtype, tuple(int(n) for n in shape), recipe)
             self.data.append(WeightData(spec, load))
+            self.refit.origins.append(origin)
         return known
 
 

@@ -37,6 +37,7 @@ from graphwright.compiler.passes.pipeline_text import unknown
 from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.precision import ops_of
+from graphwright.compiler.refit_table import MEMBER as REFIT
 from graphwright.compiler.target import Target
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
 from graphwright.runtime.cpu import native_needs
@@ -150,6 +151,7 @@ def _finish(
         variants = _build_cuda(assembly, weights, files, target, options, tell)
     else:
         variants = _build_cpu(assembly, weights, files, target, options, tell, libraries)
+    files[REFIT] = weights.refit.text(graph)
     metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
     if options.threads:
         metadata[THREADS] = str(options.threads)
@@ -275,7 +277,7 @@ def _build_cpu(
         for packed in packed_arguments(assembly.steps):
             form = packed_form(level, packed.packing)
             dtype, size = packed_type(packed, form)
-            chosen.add_packed(packed, str(form), dtype, size, lambda p, form=form: pack(p, form))
+            chosen.add_packed(packed, form, dtype, size, lambda p, form=form: pack(p, form))
         variants.append(
             Variant(
                 target=f"cpu:{level}",

@@ -18,6 +18,7 @@ COMMANDS = {
     "compile": "compile a model to one deployable file",
     "run": "run an artifact (or a model) on inputs",
     "bench": "time an artifact or a model",
+    "refit": "give an artifact new weights, without compiling",
     "inspect": "show what is inside an artifact or a model",
     "verify": "compare a model with a reference, and find what is wrong",
     "viz": "show what the passes did, or how two graphs differ, in a page",

@@ -136,6 +136,8 @@ class Graph:
         self.constraints: list[Constraint] = []
         # Values of inputs that a call may leave out, and what the model's author wrote beside it.
         self.input_defaults: dict[str, Literal] = {}
+        # The model's weights by name, also those that left no constant; None: nothing reads it.
+        self.sources: dict[str, Literal | None] = {}
         self.metadata: dict[str, str] = {}
         # Output -> input: the new value of what the caller passed, which may be written there.
         self.updates: dict[int, int] = {}
@@ -364,6 +366,7 @@ class Graph:
         copy.constraints = list(self.constraints)
         copy.input_defaults, copy.metadata = dict(self.input_defaults), dict(self.metadata)
         copy.updates = dict(self.updates)
+        copy.sources = self.sources
         for value in self.inputs:
             mapping[value] = new = copy.add_input(value.name, value.type)
             new.equals = value.equals

@@ -42,6 +42,24 @@ def parse_graph(
     return graph
 
 
+def parse_attribute(
+    text: str, *, registry: Registry, literals: Mapping[str, Literal] | None = None
+) -> Any:
+    """An attribute's value, such as a recipe, from its text."""
+    parser = _Parser(text, registry, literals or {}, placeholders=False)
+    value = parser.attribute()
+    parser.end()
+    return value
+
+
+def parse_attributes(text: str, *, registry: Registry) -> tuple[dict[str, Any], int]:
+    """The attributes that a text begins with, and how long they are.  Constants that were too large
+    to print cannot be read.
+    """
+    parser = _Parser(text, registry, {}, placeholders=True)
+    return parser.attributes(), parser.position
+
+
 _SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -144,10 +144,8 @@ def fold(op: Op) -> list[Literal] | None:
     """
     literals = [_literal(v) for v in op.operands]
     types = [r.type for r in op.results]
-    if _is_streamed(op):
-        return [_streamed(op.definition, literals, op.attributes, types[0])]
     try:
-        return evaluate_op(op.definition, literals, op.attributes, types)
+        return folded(op.definition, literals, op.attributes, types)
     except (ArithmeticError, IndexError, ValueError):
         return None  # the fault is the model's; it shows where the op runs
 
@@ -157,15 +155,29 @@ STREAMED = 2**20
 _CAN_FAIL = ("gather", "gather_elements", "gather_nd")  # for a bad index
 
 
-def _is_streamed(op: Op) -> bool:
-    """Whether an op's value is worth deferring, and cannot turn out to have none."""
-    if len(op.results) != 1 or op.name in _CAN_FAIL:
+def folded(
+    definition: OpDef,
+    literals: Sequence[Literal],
+    attributes: Mapping[str, Any],
+    types: Sequence[TensorType],
+) -> list[Literal]:
+    """The results of an op on literals; a large one is made anew for each reader."""
+    if _is_streamed(definition, literals, types):
+        return [_streamed(definition, literals, attributes, types[0])]
+    return evaluate_op(definition, literals, attributes, types)
+
+
+def _is_streamed(
+    definition: OpDef, literals: Sequence[Literal], types: Sequence[TensorType]
+) -> bool:
+    """Whether a value is worth deferring, and cannot turn out to have none."""
+    if len(types) != 1 or definition.name in _CAN_FAIL:
         return False
-    type = op.results[0].type
-    if op.kind is not Kind.MOVEMENT and not (op.kind is Kind.POINTWISE and type.dtype.is_float):
+    kind, type = definition.kind, types[0]
+    if kind is not Kind.MOVEMENT and not (kind is Kind.POINTWISE and type.dtype.is_float):
         return False
     size = math.prod(static(type.shape) or ()) * type.dtype.bytes
-    return size >= STREAMED and not all(is_repeated(v) for v in op.operands)
+    return size >= STREAMED and not all(x.is_splat or x.elements == 1 for x in literals)
 
 
 def _streamed(

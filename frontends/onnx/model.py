@@ -98,6 +98,9 @@ def _import(
     importer.import_nodes(proto.node, scope, source.name)
     _set_outputs(scope, proto, source.name, boundary)
     graph.input_defaults = dict(importer.defaults)
+    for name, entry in scope.names.items():
+        if isinstance(entry, Weight):
+            graph.sources[name] = entry.literal if entry.made else None
     if not importer.problems:
         sweep(graph)
     return graph, importer.problems

@@ -55,7 +55,12 @@ def refit(
     table = json.loads(file.read(MEMBER))
     given = {name: Literal.dense(np.asarray(a)) for name, a in weights.items()}
     _check(os.fspath(path), table["sources"], given)
-    maker = _Maker(given, _literals(table["literals"]), registry)
+    kept = {
+        s["name"]: parse_attribute(s["value"], registry=registry)
+        for s in table["sources"]
+        if s.get("value") and s["name"] not in given
+    }
+    maker = _Maker(given | kept, _literals(table["literals"]), registry)
     text = _new_graph(file, maker)
     stored: list[WeightData] = []
     for index, (spec, recipe) in enumerate(
@@ -116,7 +121,7 @@ def _check(path: str, sources: Sequence[Mapping[str, Any]], given: Mapping[str, 
             continue
         shape, dtype, literal = tuple(source["shape"]), source["dtype"], given.get(name)
         if literal is None:
-            if "digest" not in source:
+            if "digest" not in source or source.get("value", "") is None:
                 wrong.append(f"{name}: missing, want {dtype}{list(shape)}")
         elif (literal.dtype.long_name, literal.shape) != (dtype, shape):
             wrong.append(

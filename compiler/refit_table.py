@@ -57,6 +57,7 @@ class RefitTable:
         """The member's content for the graph that was compiled."""
         sources = named_weights(graph)
         free = self._free(sources)
+        used = {name for o in self.origins if o is not None for name in o.sources}
         literals: dict[str, Literal] = {}
         weights = [
             None if o is None or not o.sources else _plain(o, literals) for o in self.origins
@@ -64,7 +65,9 @@ class RefitTable:
         table = {
             "version": 1,
             "sources": [
-                {"name": name, "unused": True} if literal is None else _source(name, literal, free)
+                {"name": name, "unused": True}
+                if literal is None
+                else _source(name, literal, free, used)
                 for name, literal in sources.items()
             ],
             "weights": weights,
@@ -141,14 +144,17 @@ def _encoded(literal: Literal) -> dict[str, Any]:
     }
 
 
-def _source(name: str, literal: Literal, free: set[str]) -> dict[str, Any]:
+def _source(name: str, literal: Literal, free: set[str], used: set[str]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": name,
         "dtype": literal.dtype.long_name,
         "shape": list(literal.shape),
     }
     if name not in free:
-        return entry | {"digest": digest_of(literal)}
+        entry["digest"] = digest_of(literal)
+        if name in used:  # recipes need it, also where nobody gives it anew
+            entry["value"] = print_attribute(literal) if literal.elements <= INLINE else None
+        return entry
     return entry | {"finite": not literal.dtype.is_float or is_finite(literal.array())}
 
 

@@ -15,8 +15,10 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from graphwright.compiler.ir.dim_values import evaluate as evaluate
+from graphwright.compiler.ir.dim_values import to_json as to_json
 from graphwright.compiler.ir.symbol import MAX_EXTENT as MAX_EXTENT
 from graphwright.compiler.ir.symbol import DimError as DimError
 from graphwright.compiler.ir.symbol import Symbol as Symbol
@@ -211,8 +213,8 @@ def _atom(operator: Operator, *operands: Dim) -> Expr:
     if call.depth > MAX_NESTING:
         names = ", ".join(s.name for s in symbols_of(operands))
         raise DimError(
-            f"a dimension that depends on {names} has more than {MAX_NESTING} divisions, maxima and "
-            "minima inside each other; give the sizes with --shape"
+            f"a dimension of {names} has more than {MAX_NESTING} divisions, maxima and minima inside "
+            "each other; give the sizes with --shape"
         )
     return Expr((((call,), 1),))
 
@@ -493,38 +495,3 @@ def substitute(dim: Dim, values: Mapping[Symbol, Dim]) -> Dim:
             term = multiply(term, factor)
         total = _combine(total, term, 1)
     return total
-
-
-def evaluate(dim: Dim, binding: Mapping[str, int]) -> int:
-    """The integer value under {symbol name: size}.  Raises DimError for an unbound symbol."""
-    if not isinstance(dim, Expr):
-        return int(dim)
-    unbound = [s.name for s in symbols_of(dim) if s.name not in binding]
-    if unbound:
-        raise DimError(f"the dimension {dim} needs a value for {', '.join(unbound)}")
-    value = substitute(dim, {s: int(binding[s.name]) for s in symbols_of(dim)})
-    assert isinstance(value, int)
-    return value
-
-
-def to_json(dim: Dim) -> Any:
-    """An int, a symbol name, or a prefix list ["+"|"*"|"//"|"%"|"max"|"min", operand, ...].
-
-    The form that manifests store, so that a runtime needs no expression parser.
-    """
-    if not isinstance(dim, Expr):
-        return int(dim)
-
-    def atom_json(atom: Atom) -> Any:
-        if isinstance(atom, Symbol):
-            return atom.name
-        sign = {"floordiv": "//", "mod": "%"}.get(atom.operator, atom.operator)
-        return [sign, *map(to_json, atom.operands)]
-
-    terms: list[Any] = []
-    for monomial, coefficient in dim.terms:
-        factors = [atom_json(a) for a in monomial]
-        if coefficient != 1 or not factors:
-            factors.insert(0, coefficient)
-        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
-    return terms[0] if len(terms) == 1 else ["+", *terms]

@@ -30,6 +30,7 @@ COMPILER = [
         "driver",
         "numeric_check",
         "precision",
+        "refit_table",
         "trace",
         "tune",
     )
@@ -64,8 +65,15 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/precision.py": ([IR], STANDARD),
+    "compiler/refit_table.py": (["graphwright.compiler.codegen", IR], STANDARD),
+    "compiler/refit.py": (
+        ["graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.refit_table",
+         "graphwright.runtime", IR, ERRORS],
+        STANDARD,
+    ),
     "compiler/assemble.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.precision",
+         "graphwright.compiler.refit_table",
          IR, ERRORS, MANIFEST],
         STANDARD,
     ),

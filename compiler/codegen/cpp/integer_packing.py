@@ -1,15 +1,14 @@
 """Layouts of quantized weights that the integer C++ kernels read (include/gw/integer_*.h).
 
-A word is 32 bits of the left operand along k: four 8-bit or two 16-bit elements, which meet as many
-bytes of the right operand for each column.  A packed matrix is
+A word is four elements of the left operand along k, which meet as many bytes of the right operand for
+each column; for a left operand of 16 bits the two in the middle are exchanged.  A packed matrix is
 
     sums  int32 [columns]   sum over k of (b - zero point), columns = round_up(N, lanes)
     zeros int32 [columns]   zero points of the bytes as packed
     (zero bytes up to a multiple of 64)
     panels                  as in packing.py, with [words][columns of the panel][bytes] for rows of floats
 
-`words` is padded with zero bytes to a multiple of 16 where the ISA has 16 lanes and the left operand 8
-bits.  The bytes are of the sign that the instruction wants (see integer_dot.h): signed for a left
+`words` is padded with zero bytes to a multiple of 16 where the ISA has 16 lanes.  The bytes are of the sign that the instruction wants (see integer_dot.h): signed for a left
 operand of u8 or i16, unsigned for i8; where the weights have the other, their top bit is flipped and
 the zero point moves by 128.
 """
@@ -40,17 +39,16 @@ def packed_zero(zero: np.ndarray, weights: np.dtype, left: Left) -> np.ndarray:
     return wide + (128 if weights == np.int8 else -128)
 
 
-def words_of(k: int, *, left: Left, shape: PanelShape) -> int:
+def words_of(k: int, shape: PanelShape) -> int:
     """Words of a packed column of k elements."""
-    count = -(-k // (2 if left == "i16" else 4))
-    return round_up(count, 16) if shape.lanes == 16 and left != "i16" else count
+    count = -(-k // 4)
+    return round_up(count, 16) if shape.lanes == 16 else count
 
 
-def integer_size(k: int, n: int, *, left: Left, shape: PanelShape) -> int:
+def integer_size(k: int, n: int, *, shape: PanelShape) -> int:
     """Bytes that `pack_integer_b` returns for a [k, n] matrix."""
     columns = round_up(n, shape.lanes)
-    each = 2 if left == "i16" else 4
-    return round_up(8 * columns, 64) + words_of(k, left=left, shape=shape) * each * columns
+    return round_up(8 * columns, 64) + words_of(k, shape) * 4 * columns
 
 
 def pack_integer_b(b: np.ndarray, zero: np.ndarray, *, left: Left, shape: PanelShape) -> Bytes:
@@ -58,10 +56,9 @@ def pack_integer_b(b: np.ndarray, zero: np.ndarray, *, left: Left, shape: PanelS
     if b.ndim != 2 or b.dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
         raise ValueError(f"pack_integer_b needs a matrix of bytes, got {b.dtype}{list(b.shape)}")
     k, n = b.shape
-    each = 2 if left == "i16" else 4
-    words, columns = words_of(k, left=left, shape=shape), round_up(n, shape.lanes)
+    words, columns = words_of(k, shape), round_up(n, shape.lanes)
     raw = b.view(np.uint8)
-    bytes_ = np.zeros((words * each, columns), np.uint8)
+    bytes_ = np.zeros((words * 4, columns), np.uint8)
     bytes_[:k, :n] = raw ^ 0x80 if flipped(b.dtype, left) else raw
     sums, zeros = np.zeros((2, columns), np.int32)
     zeros[:n] = packed_zero(zero, b.dtype, left)
@@ -69,7 +66,9 @@ def pack_integer_b(b: np.ndarray, zero: np.ndarray, *, left: Left, shape: PanelS
     sums[:n] = (b.astype(np.int64).sum(axis=0) - k * wide).astype(np.int32)
     head = np.zeros(round_up(8 * columns, 64), np.uint8)
     head[: 8 * columns] = np.concatenate([sums, zeros]).view(np.uint8)
-    grouped = bytes_.reshape(words, each, columns).transpose(0, 2, 1)
+    grouped = bytes_.reshape(words, 4, columns).transpose(0, 2, 1)
+    if left == "i16":
+        grouped = grouped[:, :, [0, 2, 1, 3]]
     parts = [head]
     for start in range(0, columns, shape.columns):
         parts.append(grouped[:, start : start + shape.columns].ravel())

@@ -162,12 +162,11 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
         case "gru_bias":
             return "float32", math.prod(shape) // 3 * 2
         case "integer_gemm":
-            left = _LEFT[given["left"]]
-            return "uint8", integer_packing.integer_size(*shape, left=left, shape=form)
+            return "uint8", integer_packing.integer_size(*shape, shape=form)
         case "integer_conv":
-            left, groups = _LEFT[given["left"]], given["groups"]
+            groups = given["groups"]
             depth = math.prod(shape[1:])
-            each = integer_packing.integer_size(depth, shape[0] // groups, left=left, shape=form)
+            each = integer_packing.integer_size(depth, shape[0] // groups, shape=form)
             return "uint8", groups * each
         case "lstm_integer":
             each = integer_packing.integer_size(*shape[1:], left="u8", shape=form)

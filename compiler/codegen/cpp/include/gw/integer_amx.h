@@ -99,6 +99,58 @@ __attribute__((target("amx-tile,amx-int8"))) GW_NOINLINE void amx_tile(const Til
   if (!Half && !Narrow) GW_TILE_STORE(3, tile + kTileRows * kNR + kLanes, kNR * 4);
 }
 
+// tile[16][kNR] = init + 16 rows of 16-bit elements times a panel, the elements' low and high bytes apart ([16] rows
+// of `steps` steps each, `stride` bytes apart, the bytes of a word in the order of the panel's).  `high`: scratch.
+template <bool Narrow>
+__attribute__((target("amx-tile,amx-int8"))) GW_NOINLINE void amx_wide_tile(
+    const uint8_t* low_rows, const uint8_t* high_rows, int64_t stride, int64_t steps, const int8_t* panel,
+    const int32_t* init, int32_t* tile, int32_t* high) {
+  constexpr int64_t kPanelStride = Narrow ? 64 : 128;
+  GW_TILE_LOAD(0, init, 0);
+  if (!Narrow) GW_TILE_LOAD(1, init + kLanes, 0);
+  __asm__ volatile("tilezero %%tmm2" ::: "memory");
+  if (!Narrow) __asm__ volatile("tilezero %%tmm3" ::: "memory");
+  for (int64_t s = 0; s < steps; ++s, panel += kStepWords * kPanelStride) {
+    GW_TILE_LOAD(4, low_rows + s * kTileBytes, stride);
+    GW_TILE_LOAD(5, high_rows + s * kTileBytes, stride);
+    GW_TILE_LOAD(6, panel, kPanelStride);
+    if (!Narrow) GW_TILE_LOAD(7, panel + 64, kPanelStride);
+    GW_TILE_ADD("busd", 0, 4, 6);
+    GW_TILE_ADD("bssd", 2, 5, 6);
+    if (!Narrow) GW_TILE_ADD("busd", 1, 4, 7);
+    if (!Narrow) GW_TILE_ADD("bssd", 3, 5, 7);
+  }
+  GW_TILE_STORE(0, tile, kNR * 4);
+  GW_TILE_STORE(2, high, kNR * 4);
+  if (!Narrow) GW_TILE_STORE(1, tile + kLanes, kNR * 4);
+  if (!Narrow) GW_TILE_STORE(3, high + kLanes, kNR * 4);
+  for (int64_t r = 0; r < kTileRows; ++r) {
+    for (int64_t v = 0; v < (Narrow ? 1 : kNV); ++v) {
+      int32_t* sums = tile + r * kNR + v * kLanes;
+      store_integers(sums, load_integers(sums) + (load_integers(high + r * kNR + v * kLanes) << 8));
+    }
+  }
+}
+
+// The low and the high bytes of a row of k elements, zeros behind them up to whole steps, the two in the middle of
+// each word exchanged as packing does with weights of a 16-bit left operand.
+GW_INLINE void split_row(const int16_t* row, int64_t k, int64_t steps, uint8_t* low, uint8_t* high) {
+  const __m128i words = _mm_set_epi32(0x0F0D0E0C, 0x0B090A08, 0x07050604, 0x03010200);
+  const __m256i exchange = _mm256_broadcastsi128_si256(words);
+  for (int64_t i = 0; i < steps * kTileBytes; i += 32) {
+    __m512i x = _mm512_setzero_si512();
+    if (i + 32 <= k) {
+      x = _mm512_loadu_si512(row + i);
+    } else if (i < k) {
+      x = _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << (k - i)) - 1), row + i);
+    }
+    const __m256i lows = _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(x), exchange);
+    const __m256i highs = _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(_mm512_srai_epi16(x, 8)), exchange);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + i), lows);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + i), highs);
+  }
+}
+
 typedef void (*amx_fn)(const TileRows&, const int8_t*, const int32_t*, int32_t*);
 
 template <Left L>

@@ -25,8 +25,7 @@ namespace gw GW_HIDDEN {
 
 // Words of a packed panel's column are a multiple of this, zeros after the last: what a step of the tile
 // registers takes.
-template <Left L>
-constexpr int64_t kPanelWords = kLanes == 16 && L != Left::S16 ? 16 : 1;
+constexpr int64_t kPanelWords = kLanes == 16 ? 16 : 1;
 
 constexpr int64_t round_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -41,24 +40,18 @@ struct IntegerPanels {
 
   int64_t count() const { return (n + kNR - 1) / kNR; }
 
-  template <Left L>
   static int64_t size(int64_t k, int64_t n) {
     const int64_t columns = round_to(n, kLanes);
-    return round_to(8 * columns, 64) + columns * words<L>(k) * kColumnBytes<L>;
+    return round_to(8 * columns, 64) + columns * words(k) * kColumnBytes;
   }
-  template <Left L>
-  static int64_t words(int64_t k) {
-    const int64_t elements = L == Left::S16 ? 2 : 4;
-    return round_to((k + elements - 1) / elements, kPanelWords<L>);
-  }
-  template <Left L>
+  static int64_t words(int64_t k) { return round_to((k + 3) / 4, kPanelWords); }
   static IntegerPanels at(const void* packed, int64_t k, int64_t n, bool has_zeros) {
     const int64_t columns = round_to(n, kLanes);
     IntegerPanels p;
     p.sums = static_cast<const int32_t*>(packed);
     p.zeros = has_zeros ? p.sums + columns : nullptr;
     p.data = static_cast<const int8_t*>(packed) + round_to(8 * columns, 64);
-    p.panel_bytes = kNR * words<L>(k) * kColumnBytes<L>;
+    p.panel_bytes = kNR * words(k) * kColumnBytes;
     p.n = n;
     return p;
   }
@@ -70,6 +63,7 @@ struct Pieces {
 };
 
 constexpr int64_t kPieces = 4096;        // pointers of one row block (32 KiB of stack)
+constexpr int64_t kWideRows = 96;        // rows of 16 bits that share one pass over the panels
 constexpr int64_t kShare = 8;            // row tiles that share one pass over the panels
 constexpr int64_t kSerialMacs = 1000000; // below this a second thread costs more than it brings
 constexpr int64_t kUnitMacs = 500000;    // least work of one unit of the pool
@@ -184,6 +178,49 @@ inline void multiply_tiles(Source& source, const IntegerPanels& b, int32_t a_zer
     }
   }
 }
+
+// The same for a left operand of 16 bits, whose high and low bytes are multiplied apart.
+template <class Source, class Epi>
+inline void multiply_wide_tiles(Source& source, const IntegerPanels& b, int32_t a_zero, int64_t m0, int64_t m1,
+                                int64_t p0, int64_t p1, int64_t batch, int64_t col_base, const Epi& epi) {
+  const uint8_t* at[kPieces];
+  alignas(64) int32_t tile[kTileRows * kNR];
+  alignas(64) int32_t high[kTileRows * kNR];
+  alignas(64) int32_t init[kNR];
+  const int64_t bytes = source.bytes(), steps = (bytes / 2 + kTileBytes - 1) / kTileBytes;
+  const int64_t stride = steps * kTileBytes + kTileBytes;  // not a power of two
+  // All rows are split once, so that each panel is read by all of them while it is in the cache.
+  const int64_t shared = m1 - m0 < kWideRows ? round_to(m1 - m0, kTileRows) : kWideRows;
+  uint8_t* planes = integer_scratch<0>(2 * shared * stride + bytes);
+  int32_t row_sums[kWideRows];
+  const Tiles tiles;
+  for (int64_t m = m0; m < m1; m += kWideRows) {
+    const int64_t rows = m1 - m < kWideRows ? m1 - m : kWideRows;
+    for (int64_t r = 0; r < rows; ++r) {
+      const Pieces pieces = source.fill(m + r, 1, at);
+      const uint8_t* row = at[0];
+      if (pieces.count > 1) {
+        uint8_t* whole = planes + 2 * shared * stride;
+        copy_rows(source, m + r, 1, at, whole, bytes);
+        row = whole;
+      }
+      split_row(reinterpret_cast<const int16_t*>(row), bytes / 2, steps, planes + r * stride,
+                planes + (shared + r) * stride);
+      if (b.zeros) row_sums[r] = sum_elements<Left::S16>(row, bytes);
+    }
+    for (int64_t panel = p0; panel < p1; ++panel) {
+      const bool narrow = b.n - panel * kNR <= kLanes;
+      start_sums(b, panel, narrow ? kLanes : kNR, a_zero, init);
+      for (int64_t r = 0; r < rows; r += kTileRows) {
+        const int64_t some = rows - r < kTileRows ? rows - r : kTileRows;
+        const auto multiply = narrow ? amx_wide_tile<true> : amx_wide_tile<false>;
+        multiply(planes + r * stride, planes + (shared + r) * stride, stride, steps, b.data + panel * b.panel_bytes,
+                 init, tile, high);
+        finish(b, panel, tile, row_sums + r, batch, m + r, some, col_base, epi);
+      }
+    }
+  }
+}
 #endif
 
 template <Left L, class Source, class Epi>
@@ -243,8 +280,10 @@ template <Left L, class Source, class Epi>
 inline void multiply_integers(Source source, const IntegerPanels& b, int32_t a_zero, int64_t m0, int64_t m1,
                               int64_t p0, int64_t p1, int64_t batch, int64_t col_base, const Epi& epi) {
 #if defined(GW_AMX)
-  if constexpr (L != Left::S16) {
-    if (m1 - m0 >= 4 && source.bytes() >= 32 && has_amx()) {
+  if (m1 - m0 >= 4 && source.bytes() >= 32 && has_amx()) {
+    if constexpr (L == Left::S16) {
+      return integer_detail::multiply_wide_tiles(source, b, a_zero, m0, m1, p0, p1, batch, col_base, epi);
+    } else {
       return integer_detail::multiply_tiles<L>(source, b, a_zero, m0, m1, p0, p1, batch, col_base, epi);
     }
   }

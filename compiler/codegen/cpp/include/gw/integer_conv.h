@@ -116,7 +116,7 @@ template <Left L, class Epi>
 inline void integer_conv(const IntegerConv& c, const Epi& epi, const gw_pool* pool) {
   const int64_t rows = c.n * c.out[0] * c.out[1] * c.out[2];
   const int64_t k = c.kernel[0] * c.kernel[1] * c.kernel[2] * c.ci;
-  const int64_t group_bytes = IntegerPanels::size<L>(k, c.co);
+  const int64_t group_bytes = IntegerPanels::size(k, c.co);
   const int64_t padding_bytes = c.ci * (c.kernel[2] > 0 ? c.kernel[2] : 1);  // merged pieces too
   uint8_t few[1024];
   uint8_t* padding = padding_bytes <= 1024 ? few : static_cast<uint8_t*>(malloc(static_cast<size_t>(padding_bytes)));
@@ -125,7 +125,7 @@ inline void integer_conv(const IntegerConv& c, const Epi& epi, const gw_pool* po
   const auto job = [&](int64_t g) {
     return IntegerJob<WindowSource>{
         WindowSource(c, g, padding),
-        IntegerPanels::at<L>(static_cast<const uint8_t*>(c.w) + g * group_bytes, k, c.co, c.zeros),
+        IntegerPanels::at(static_cast<const uint8_t*>(c.w) + g * group_bytes, k, c.co, c.zeros),
         g * c.co};
   };
   multiply_integers_parallel<L>(c.groups, rows, c.co, k, c.x_zero, job, epi, pool);

@@ -1,21 +1,23 @@
 // Sums of products of 8- and 16-bit integers in vectors of kLanes 32-bit sums.
 //
-// The unit is a word: 32 bits of the left operand, four 8-bit or two 16-bit elements that follow each other
-// along k, met by as many bytes of the right operand for each column. A left operand of 16 bits meets 8-bit
-// bytes. The right operand's bytes have the opposite sign of an 8-bit left operand, since that is what
+// The unit is a word: four elements of the left operand that follow each other along k, met by as many bytes of the
+// right operand for each column. A left operand of 16 bits meets 8-bit bytes, of which packing exchanges the two in
+// the middle of a word: the even and the odd ones then belong to neighbouring elements. The right operand's bytes have the opposite sign of an 8-bit left operand, since that is what
 // vpdpbusd multiplies: packing flips their top bit where needed and moves the zero point with it, so that no
 // element of the left operand is touched on the way in.
 //
 //   left   right, as packed   instructions
 //   u8     i8                 vpdpbusd, or pmaddwd on the even and the odd bytes
 //   i8     u8                 the same with the operands exchanged
-//   i16    i8                 vpdpwssd, or pmaddwd
+//   i16    i8                 vpdpwssd, or pmaddwd, on the even and the odd bytes
 //
 // No intermediate saturates (vpmaddubsw would): products of bytes are added in 32 bits or, two of them, by
 // pmaddwd, which holds them. Sums wrap as 32-bit integers do, so that a result that fits is exact.
 #pragma once
 #include <stdint.h>
 #include <string.h>
+
+#include <type_traits>
 
 #include "simd.h"
 
@@ -41,9 +43,10 @@ GW_INLINE vi load_integers(const void* p) { return *static_cast<const vi_unalign
 GW_INLINE void store_integers(void* p, vi x) { *static_cast<vi_unaligned*>(p) = x; }
 GW_INLINE vi splat_integer(int32_t x) { return vi{} + x; }
 
-// Bytes of the right operand that one column has in a word.
+// Bytes of the right operand that one column has in a word, and of the left one.
+constexpr int kColumnBytes = 4;
 template <Left L>
-constexpr int kColumnBytes = L == Left::S16 ? 2 : 4;
+constexpr int kLeftBytes = L == Left::S16 ? 8 : 4;
 
 // a[2i] * b[2i] + a[2i + 1] * b[2i + 1] in 32 bits.
 GW_INLINE vi multiply_pairs(vh a, vh b) {
@@ -66,83 +69,91 @@ GW_INLINE vh unsigned_even(vi x) { return (vh)(x & 0x00FF00FF); }
 GW_INLINE vh unsigned_odd(vi x) { return (vh)((vuh)x >> 8); }
 
 #if defined(GW_VNNI)
-template <Left L>
-struct Bytes {  // a vector of words, ready to be multiplied
+constexpr bool kVnni = true;
+#else
+constexpr bool kVnni = false;
+#endif
+
+// A vector of words, ready to be multiplied: whole, or as 16-bit elements, the even and the odd bytes.
+struct WholeWords {
   vi all;
 };
+struct Halves {
+  vh even, odd;
+};
+template <Left L>
+using Bytes = std::conditional_t<kVnni && L != Left::S16, WholeWords, Halves>;
+
+// Words of an 8-bit left operand.
 template <Left L>
 GW_INLINE Bytes<L> left_bytes(vi words) {
-  return {words};
+  static_assert(L != Left::S16);
+  if constexpr (kVnni) {
+    return {words};
+  } else if constexpr (L == Left::U8) {
+    return {unsigned_even(words), unsigned_odd(words)};
+  } else {
+    return {signed_even(words), signed_odd(words)};
+  }
 }
 template <Left L>
 GW_INLINE Bytes<L> right_bytes(const int8_t* p) {
-  if constexpr (L == Left::S16) {
-    return {(vi)_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  const vi words = load_integers(p);
+  if constexpr (kVnni && L != Left::S16) {
+    return {words};
+  } else if constexpr (L == Left::S8) {
+    return {unsigned_even(words), unsigned_odd(words)};
   } else {
-    return {load_integers(p)};
+    return {signed_even(words), signed_odd(words)};
   }
 }
 template <Left L>
 GW_INLINE vi add_products(vi sums, Bytes<L> a, Bytes<L> b) {
+#if defined(GW_VNNI)
   if constexpr (L == Left::U8) {
     return (vi)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)a.all, (__m512i)b.all);
   } else if constexpr (L == Left::S8) {
     return (vi)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)b.all, (__m512i)a.all);
   } else {
-    return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)a.all, (__m512i)b.all);
+    const __m512i first = _mm512_dpwssd_epi32((__m512i)sums, (__m512i)a.even, (__m512i)b.even);
+    return (vi)_mm512_dpwssd_epi32(first, (__m512i)a.odd, (__m512i)b.odd);
   }
-}
 #else
-template <Left L>
-struct Bytes {  // 16-bit elements: the even and the odd bytes; of a 16-bit operand `even` holds all
-  vh even, odd;
-};
-template <Left L>
-GW_INLINE Bytes<L> left_bytes(vi words) {
-  if constexpr (L == Left::U8) {
-    return {unsigned_even(words), unsigned_odd(words)};
-  } else if constexpr (L == Left::S8) {
-    return {signed_even(words), signed_odd(words)};
-  } else {
-    return {(vh)words, vh{}};
-  }
-}
-template <Left L>
-GW_INLINE Bytes<L> right_bytes(const int8_t* p) {
-  if constexpr (L == Left::U8) {
-    const vi words = load_integers(p);
-    return {signed_even(words), signed_odd(words)};
-  } else if constexpr (L == Left::S8) {
-    const vi words = load_integers(p);
-    return {unsigned_even(words), unsigned_odd(words)};
-  } else {
-    const vb_half bytes = *reinterpret_cast<const vb_half_unaligned*>(p);
-    return {__builtin_convertvector(bytes, vh), vh{}};
-  }
-}
-template <Left L>
-GW_INLINE vi add_products(vi sums, Bytes<L> a, Bytes<L> b) {
   sums += multiply_pairs(a.even, b.even);
-  if constexpr (L != Left::S16) sums += multiply_pairs(a.odd, b.odd);
-  return sums;
-}
+  return sums + multiply_pairs(a.odd, b.odd);
 #endif
+}
+
+GW_INLINE vi splat_bytes(const uint8_t* p) {
+  int32_t word;
+  memcpy(&word, p, 4);
+  return splat_integer(word);
+}
 
 // One word of the left operand in every lane.
 template <Left L>
 GW_INLINE Bytes<L> left_word(const uint8_t* p) {
-  int32_t word;
-  memcpy(&word, p, 4);
-  return left_bytes<L>(splat_integer(word));
+  if constexpr (L == Left::S16) {
+    return {(vh)splat_bytes(p), (vh)splat_bytes(p + 4)};
+  } else {
+    return left_bytes<L>(splat_bytes(p));
+  }
 }
-// The last word, of which n bytes exist, 1 to 4 (no memcpy: a call would spill all sums).
+// The last word, of which n bytes exist (no memcpy: a call would spill all sums).
 template <Left L>
 GW_INLINE Bytes<L> left_part(const uint8_t* p, int64_t n) {
-  uint32_t word = p[0];
-  if (n > 1) word |= static_cast<uint32_t>(p[1]) << 8;
-  if (n > 2) word |= static_cast<uint32_t>(p[2]) << 16;
-  if (n > 3) word |= static_cast<uint32_t>(p[3]) << 24;
-  return left_bytes<L>(splat_integer(static_cast<int32_t>(word)));
+  const auto word = [&](const uint8_t* q, int64_t bytes) GW_INLINE_LAMBDA {
+    uint32_t w = bytes > 0 ? q[0] : 0;
+    if (bytes > 1) w |= static_cast<uint32_t>(q[1]) << 8;
+    if (bytes > 2) w |= static_cast<uint32_t>(q[2]) << 16;
+    if (bytes > 3) w |= static_cast<uint32_t>(q[3]) << 24;
+    return splat_integer(static_cast<int32_t>(w));
+  };
+  if constexpr (L == Left::S16) {
+    return {(vh)word(p, n), (vh)word(p + 4, n - 4)};
+  } else {
+    return left_bytes<L>(word(p, n));
+  }
 }
 
 // The sum of the elements in `bytes` bytes of a left operand.
@@ -178,7 +189,7 @@ typedef void (*dot_fn)(int64_t taps, int64_t run, const uint8_t* const* rows, co
 template <Left L, int MR, int NV, int KU>
 GW_NOINLINE void dot_tile(int64_t taps, int64_t run, const uint8_t* const* rows, const int8_t* panel,
                           const int32_t* init, int32_t* tile) {
-  constexpr int W = NV * kLanes * kColumnBytes<L>, V = kLanes * kColumnBytes<L>;
+  constexpr int W = NV * kLanes * kColumnBytes, V = kLanes * kColumnBytes, A = kLeftBytes<L>;
   vi acc[KU][MR][NV];
   GW_UNROLL
   for (int r = 0; r < MR; ++r) {
@@ -194,7 +205,7 @@ GW_NOINLINE void dot_tile(int64_t taps, int64_t run, const uint8_t* const* rows,
     GW_UNROLL
     for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r];
     int64_t i = 0;
-    for (; i + 4 * KU <= run; i += 4 * KU) {
+    for (; i + A * KU <= run; i += A * KU) {
       GW_UNROLL
       for (int u = 0; u < KU; ++u) {
         Bytes<L> b[NV];
@@ -202,15 +213,15 @@ GW_NOINLINE void dot_tile(int64_t taps, int64_t run, const uint8_t* const* rows,
         for (int v = 0; v < NV; ++v) b[v] = right_bytes<L>(panel + u * W + v * V);
         GW_UNROLL
         for (int r = 0; r < MR; ++r) {
-          const Bytes<L> word = left_word<L>(a[r] + i + 4 * u);
+          const Bytes<L> word = left_word<L>(a[r] + i + A * u);
           GW_UNROLL
           for (int v = 0; v < NV; ++v) acc[u][r][v] = add_products<L>(acc[u][r][v], word, b[v]);
         }
       }
       panel += KU * W;
     }
-    for (; i < run; i += 4, panel += W) {
-      const int64_t n = run - i < 4 ? run - i : 4;
+    for (; i < run; i += A, panel += W) {
+      const int64_t n = run - i < A ? run - i : A;
       GW_UNROLL
       for (int v = 0; v < NV; ++v) {
         const Bytes<L> b = right_bytes<L>(panel + v * V);

@@ -42,7 +42,7 @@ inline void integer_gemm(const IntegerGemm& g, const Epi& epi, const gw_pool* po
   const auto job = [&](int64_t) {
     return IntegerJob<MatrixSource>{
         {static_cast<const uint8_t*>(g.a), g.a_row_stride * size, g.k * size},
-        IntegerPanels::at<L>(g.b, g.k, g.n, g.zeros),
+        IntegerPanels::at(g.b, g.k, g.n, g.zeros),
         0};
   };
   multiply_integers_parallel<L>(1, g.m, g.n, g.k, g.a_zero, job, epi, pool);

@@ -103,7 +103,7 @@ inline void integer_matmul(const IntegerMatmul& g, const Epi& epi, const gw_pool
   constexpr bool flipped = RightSigned != (L == Left::U8);
   const uint8_t flip = flipped ? 0x80 : 0;
   const int32_t zero = flipped ? g.b_zero + (RightSigned ? 128 : -128) : g.b_zero;
-  const int64_t panels = (g.n + kNR - 1) / kNR, words = IntegerPanels::words<L>(g.k);
+  const int64_t panels = (g.n + kNR - 1) / kNR, words = IntegerPanels::words(g.k);
   const double macs = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
   const int64_t threads = thread_count(pool);
   // Row splits repeat the packing, so they come last: batches, then panels, then rows.

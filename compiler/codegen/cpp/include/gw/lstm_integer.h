@@ -160,7 +160,7 @@ inline void direction(const IntegerLstm& l, int64_t d, const float* projected, f
   auto* const q = reinterpret_cast<Quantization*>(c + B * H);
   memcpy(h, l.h0 + d * B * H, state_bytes);
   memcpy(c, l.c0 + d * B * H, state_bytes);
-  const void* r = static_cast<const uint8_t*>(l.r) + d * IntegerPanels::size<Left::U8>(H, width);
+  const void* r = static_cast<const uint8_t*>(l.r) + d * IntegerPanels::size(H, width);
   const float* p = l.peephole ? l.peephole + d * 3 * H : nullptr;
   for (int64_t s = 0; s < l.steps; ++s) {
     for (int64_t b = 0; b < B; ++b) {
@@ -213,7 +213,7 @@ inline void lstm_integer(const IntegerLstm& l, const First& first, const Second&
     for (int64_t b = 0; b < B; ++b)
       to_bytes(l.x + t * l.x_step + b * l.x_batch, l.input, q, l.bytes + (t * B + b) * l.input);
   for (int64_t d = 0; d < l.directions; ++d) {
-    const void* w = static_cast<const uint8_t*>(l.w) + d * IntegerPanels::size<Left::U8>(l.input, width);
+    const void* w = static_cast<const uint8_t*>(l.w) + d * IntegerPanels::size(l.input, width);
     product({l.bytes, &q, false}, w, l.w_zeros, rows, width, l.input, l.w_scale + d * (l.w_even ? 1 : width),
             l.w_even, l.bias + d * width, l.workspace + d * each, pool);
   }

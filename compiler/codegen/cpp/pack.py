@@ -169,7 +169,7 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
             each = integer_packing.integer_size(depth, shape[0] // groups, shape=form)
             return "uint8", groups * each
         case "lstm_integer":
-            each = integer_packing.integer_size(*shape[1:], left="u8", shape=form)
+            each = integer_packing.integer_size(*shape[1:], shape=form)
             return "uint8", shape[0] * each
         case "integer_depthwise":
             return "int16", packing.depthwise_size(shape, shape=form)

@@ -28,8 +28,10 @@ from typing import Any
 
 import numpy as np
 from random_weights import with_random_weights
-from roofline import Machine, floor_ms, graph_flops, measure_machine, weight_bytes
+from roofline import floor_ms, graph_flops, weight_bytes
 from sample_inputs import MODELS, Feed, sample
+
+from graphwright.compiler.machine import Machine, measure_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))

@@ -9,13 +9,8 @@ less; it is slower by what happens in between.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +18,10 @@ import numpy as np
 
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.machine import Machine
 from graphwright.compiler.report import every_op
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-MEASURE = """
-import json, time, numpy as np
-n = 1536
-a = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
-x, y = np.ones(1 << 26, np.float32), np.empty(1 << 26, np.float32)
-def best(f, runs):
-    f(); times = []
-    for _ in range(runs):
-        t = time.perf_counter(); f(); times.append(time.perf_counter() - t)
-    return min(times)
-print(json.dumps([2 * n**3 / best(lambda: a @ a, 8), 2 * x.nbytes / best(lambda: np.copyto(y, x), 5)]))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """FLOP/s and bytes/s of this many threads."""
-
-    flops: float
-    bandwidth: float
-
-
-def measure_machine(threads: int) -> Machine:
-    """Measured in a process of its own, with numpy's best kernels for this CPU."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
-    env |= {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE], env=env, capture_output=True, text=True, check=True
-    )
-    return Machine(*json.loads(done.stdout))
 
 
 def graph_flops(graph: Graph, feed: Mapping[str, np.ndarray]) -> int:

@@ -95,6 +95,11 @@ class CompiledModel:
         return self._executor.variant
 
     @property
+    def artifact(self) -> ArtifactFile:
+        """The artifact that it was loaded from."""
+        return self._artifact
+
+    @property
     def executor(self) -> Executor:
         """What runs it: for tools that look inside a run."""
         return self._executor

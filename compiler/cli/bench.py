@@ -40,12 +40,16 @@ NOISY = 0.1  # share of the median by which the middle half may spread before we
               help="Default: 50,90,99.")  # fmt: skip
 @click.option("--baseline", metavar="ort|FILE",
               help="Compare with ONNX Runtime (ort, or ort:MODEL beside an artifact) or an artifact.")  # fmt: skip
+@click.option("--profile", is_flag=True,
+              help="Time every kernel instead: bytes, FLOPs, part of what the machine can do.")  # fmt: skip
+@click.option("--chrome-trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write the profile for Chrome's or Perfetto's trace viewer.")  # fmt: skip
 @compile_parameters
 @common
 def command(
     path: Path, literals: tuple[str, ...], archive: Path | None, seed: int, warmup: float,
-    duration: float, percentile: tuple[float, ...], baseline: str | None,
-    options: CompileOptions, json_to: str | None, console: Console,
+    duration: float, percentile: tuple[float, ...], baseline: str | None, profile: bool,
+    chrome_trace: Path | None, options: CompileOptions, json_to: str | None, console: Console,
 ) -> None:  # fmt: skip
     """Time runs of an artifact (or of a model, compiled on the way).
 
@@ -53,6 +57,10 @@ def command(
     blocks, with a pause before each, so that the threads of one do not slow the other.
     """
     threads = options.threads
+    if profile and baseline:
+        raise InputError("--profile times one model's kernels: leave --baseline out")
+    if chrome_trace is not None and not profile:
+        raise InputError("--chrome-trace has no effect without --profile")
     model, shapes_left = open_model(path, options, console)
     feed = make_feed(
         lambda known: wanted_inputs(model.manifest, shapes_left, known),
@@ -62,6 +70,11 @@ def command(
         seed=seed,
     )
     check_shapes(model.manifest, shapes_left, feed)
+    if profile:
+        from graphwright.compiler.cli.profile import run_profile
+
+        run_profile(model, feed, duration, chrome_trace, console, json_to)
+        return
     runs: dict[str, Callable[[], Any]] = {path.name: lambda: model.run_tensors(feed)}
     if baseline:
         name, run = open_baseline(baseline, path, feed, threads)

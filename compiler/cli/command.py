@@ -21,6 +21,7 @@ COMMANDS = {
     "refit": "give an artifact new weights, without compiling",
     "inspect": "show what is inside an artifact or a model",
     "verify": "compare a model with a reference, and find what is wrong",
+    "explain": "say what an exit code or error means, and what to do",
     "viz": "show what the passes did, or how two graphs differ, in a page",
 }
 INTERRUPTED = 130

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -105,18 +104,14 @@ def _is_trace(path: Path) -> bool:
 
 def _open_artifact(path: Path) -> Trace:
     """An artifact has its last graph, its plan and its kernels; not how it came to be."""
-    from graphwright.compiler.ir.ops import REGISTRY
-    from graphwright.compiler.ir.parser import ParseError, parse_graph
+    from graphwright.compiler.cli.artifact_graph import read_graph
     from graphwright.compiler.trace.records import Recorder
     from graphwright.runtime.artifact import ArtifactFile
     from graphwright.runtime.manifest import write_manifest
 
     file = ArtifactFile(path)
-    manifest, text = file.manifest, file.read("graph.ir").decode()
-    try:
-        graph = parse_graph(text, registry=REGISTRY, placeholders=True)
-    except ParseError as error:
-        raise InputError(f"{path}: its graph cannot be read here ({error}); a trace can") from None
+    manifest = file.manifest
+    graph, ops = read_graph(file)
     sources = {
         k.source: file.read(k.source).decode(errors="replace")
         for v in manifest.variants
@@ -124,11 +119,7 @@ def _open_artifact(path: Path) -> Trace:
         if k.source in manifest.files
     }
     record = Recorder().graph(graph)
-    # The parser numbers ops anew; launches name them by the ids in the text's comments.
-    ids = [int(i) for i in re.findall(r"^  (?! ).*  # id (\d+)$", text, re.MULTILINE)]
-    if len(ids) == len(record["ops"]):
-        table = {op["id"]: i for op, i in zip(record["ops"], ids, strict=True)}
-        record = rename(record, table, 0, record)
+    record = rename(record, {op.id: i for i, op in ops.items()}, 0, record)
     about = {"model": path.name, "producer": manifest.producer}
     trace = Trace(about, record)
     plain = json.loads(write_manifest(manifest))

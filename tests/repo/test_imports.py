@@ -63,6 +63,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         STANDARD,
     ),
     "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
+    "compiler/machine.py": ([], STANDARD),
+    "compiler/profile.py": (
+        [IR, "graphwright.compiler.machine", "graphwright.compiler.precision", "graphwright.runtime"],
+        STANDARD,
+    ),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/precision.py": ([IR], STANDARD),
     "compiler/refit_table.py": (["graphwright.compiler.codegen", IR], STANDARD),

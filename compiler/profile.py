@@ -125,15 +125,15 @@ def profile_model(
         times[number] = times.get(number, 0) + 1
         return stopped
 
-    model.run(feed)
+    model.run_tensors(feed)
     runs = 0
     end = time.perf_counter() + duration
     while runs < 3 or time.perf_counter() < end:
         time.sleep(PAUSE)
-        model.run(feed)
+        model.run_tensors(feed)
         for _ in range(3):
             start = time.perf_counter()
-            model.run(feed)
+            model.run_tensors(feed)
             whole.append(time.perf_counter() - start)
         for _ in range(3):
             current.clear()

@@ -87,7 +87,7 @@ class Stepper:
 
         self._executor.replay_with(replay)
         try:
-            return self.model.run(feed)
+            return self.model.run_tensors(feed)
         finally:
             self._executor.replay_with(native)
 

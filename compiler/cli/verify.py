@@ -78,7 +78,7 @@ def command(
     )
     check_shapes(subject.model.manifest, subject.shapes, feed)
     with console.stage("running"):
-        got = subject.model.run(feed)
+        got = subject.model.run_tensors(feed)
     name, want = _reference(reference or "reference", subject, options, feed, console)
     allowed = _tolerances(tolerances, list(got), options.precision)
     rows: dict[str, Difference] = {}
@@ -153,7 +153,7 @@ def _reference(
 
     loaded = load(artifact, threads=options.threads or None)
     precision = ", ".join(loaded.variant.precision) or "unknown"
-    return f"{artifact.name} ({loaded.variant.target}, {precision})", loaded.run(feed)
+    return f"{artifact.name} ({loaded.variant.target}, {precision})", loaded.run_tensors(feed)
 
 
 def _evaluate(

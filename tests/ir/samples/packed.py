@@ -34,5 +34,8 @@ def samples() -> Iterator[Sample]:
     yield product("two", 2, 16, 90, zeros="packed", rows=(19,))
     yield product("four_zeros", 4, 16, 70, zeros="packed", rows=(1,))
     yield product("floats", 4, 64, 130, zeros="floats", rows=(8,))
+    yield product("many", 4, 32, 70, zeros="packed", rows=(3, 13))
+    yield product("many_two", 2, 16, 48, zeros="floats", rows=(40,))
+    yield product("many_eight", 8, 64, 100, rows=(33,))
     yield product("vector", 2, 128, 256, rows=())
     yield product("none", 8, 32, 64, rows=(0,))

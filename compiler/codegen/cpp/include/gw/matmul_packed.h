@@ -3,13 +3,19 @@
 // b is as the model has it: for each n `blocks` blocks of block * Bits / 8 bytes, the lowest bits first. The rows of a
 // are rearranged so that a byte's elements lie in as many planes: block after block, then plane after plane; then a
 // vector of bytes meets vectors of floats without a shuffle. The bytes of a row n are read once for every kRows rows.
+// From kMany rows on, kNR rows of b at a time become a panel of floats for the kernels of gemm.h.
 // Sums of one block, then scaled, in a fixed order that the number of threads does not change.
 #pragma once
 #include <string.h>
 
+#include "gemm.h"
 #include "loops.h"
 #include "pool.h"
 #include "simd.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace gw GW_HIDDEN {
 
@@ -27,6 +33,7 @@ struct PackedProduct {
 namespace packed_detail {
 
 constexpr int kRows = 8;
+constexpr int64_t kMany = 32;
 
 template <int Bits>
 GW_INLINE float zero_of(const PackedProduct& c, int64_t n, int64_t i) {
@@ -37,31 +44,57 @@ GW_INLINE float zero_of(const PackedProduct& c, int64_t n, int64_t i) {
   return static_cast<float>((row[bit / 8] >> (bit % 8)) & ((1 << Bits) - 1));
 }
 
-// Vectors of W elements: floats, 32-bit integers, bytes.
+// Vectors of W elements: floats and 32-bit integers.
 template <int W>
 struct Vectors;
-#define GW_PACKED_VECTORS(W)                                                             \
-  template <>                                                                            \
-  struct Vectors<W> {                                                                    \
-    typedef float floats __attribute__((vector_size(W * 4)));                            \
-    typedef int32_t integers __attribute__((vector_size(W * 4)));                        \
-    typedef uint8_t bytes __attribute__((vector_size(W)));                               \
-    static GW_INLINE integers load(const uint8_t* p) {                                   \
-      bytes b;                                                                           \
-      memcpy(&b, p, W);                                                                  \
-      return __builtin_convertvector(b, integers);                                       \
-    }                                                                                    \
-    static GW_INLINE floats load(const float* p) {                                       \
-      floats x;                                                                          \
-      memcpy(&x, p, W * 4);                                                              \
-      return x;                                                                          \
-    }                                                                                    \
+#define GW_PACKED_VECTORS(W)                                                                   \
+  template <>                                                                                  \
+  struct Vectors<W> {                                                                          \
+    typedef float floats __attribute__((vector_size(W * 4)));                                  \
+    typedef int32_t integers __attribute__((vector_size(W * 4)));                              \
+    static GW_INLINE integers load(const uint8_t* p);                                          \
+    static GW_INLINE floats load(const float* p) {                                             \
+      floats x;                                                                                \
+      memcpy(&x, p, W * 4);                                                                    \
+      return x;                                                                                \
+    }                                                                                          \
     static GW_INLINE floats convert(integers x) { return __builtin_convertvector(x, floats); } \
   };
 GW_PACKED_VECTORS(4)
 GW_PACKED_VECTORS(8)
 GW_PACKED_VECTORS(16)
 #undef GW_PACKED_VECTORS
+
+// Bytes widened to 32 bits. Compilers take __builtin_convertvector apart here, element by element.
+template <class V>
+GW_INLINE V widened(const uint8_t* p) {
+  V out;
+  for (size_t i = 0; i < sizeof(V) / 4; ++i) out[i] = p[i];
+  return out;
+}
+GW_INLINE Vectors<4>::integers Vectors<4>::load(const uint8_t* p) {
+#if defined(__SSE4_1__)
+  int32_t bytes;
+  memcpy(&bytes, p, 4);
+  return (integers)_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
+#else
+  return widened<integers>(p);
+#endif
+}
+GW_INLINE Vectors<8>::integers Vectors<8>::load(const uint8_t* p) {
+#if defined(__AVX2__)
+  return (integers)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  return widened<integers>(p);
+#endif
+}
+GW_INLINE Vectors<16>::integers Vectors<16>::load(const uint8_t* p) {
+#if defined(__AVX512F__)
+  return (integers)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  return widened<integers>(p);
+#endif
+}
 
 // a * b + c, fused also where a vector is narrower than the machine's.
 template <class V>
@@ -146,12 +179,77 @@ inline void run(const PackedProduct& c, const gw_pool* pool) {
   });
 }
 
+struct Store {
+  float* out;
+  int64_t stride;
+  GW_INLINE void operator()(const float* tile, int64_t ld, int64_t, int64_t row0, int64_t rows, int64_t col0,
+                            int64_t cols) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      float* GW_RESTRICT o = out + (row0 + r) * stride + col0;
+      const float* GW_RESTRICT t = tile + r * ld;
+      GW_COLUMNS
+      for (int64_t c = 0; c < cols; ++c) o[c] = t[c];
+    }
+  }
+};
+
+// Rows [first, first + cols) of b as a packed panel of W columns (see contract.h); columns past cols are 0.
+template <int Bits, int W>
+GW_NOINLINE void unpack_panel(const PackedProduct& c, int64_t first, int64_t cols, float* GW_RESTRICT to) {
+  constexpr int kPlanes = 8 / Bits;
+  const int64_t bytes = c.block * Bits / 8, row = c.blocks * bytes;
+  alignas(64) float zeros[W] = {}, scales[W] = {};
+  alignas(64) uint8_t octets[W] = {};
+  for (int64_t i = 0; i < c.blocks; ++i) {
+    for (int64_t n = 0; n < cols; ++n) {
+      zeros[n] = zero_of<Bits>(c, first + n, i);
+      scales[n] = c.scales[(first + n) * c.blocks + i];
+    }
+    for (int64_t j = 0; j < bytes; ++j) {
+      const uint8_t* from = c.b + first * row + i * bytes + j;
+      for (int64_t n = 0; n < cols; ++n) octets[n] = from[n * row];
+      for (int p = 0; p < kPlanes; ++p) {
+        const int64_t k = i * c.block + j * kPlanes + p;
+        if (k >= c.k) return;
+        for (int n = 0; n < W; ++n) {
+          const int32_t q = (octets[n] >> (p * Bits)) & ((1 << Bits) - 1);
+          to[k * W + n] = (static_cast<float>(q) - zeros[n]) * scales[n];
+        }
+      }
+    }
+  }
+}
+
+// The panel as narrow as a multiple of kLanes allows.
+template <int Bits, int NV = kNV>
+inline void unpack_narrow(const PackedProduct& c, int64_t first, int64_t cols, float* to) {
+  if constexpr (NV > 1) {
+    if (cols <= (NV - 1) * kLanes) return unpack_narrow<Bits, NV - 1>(c, first, cols, to);
+  }
+  unpack_panel<Bits, NV * kLanes>(c, first, cols, to);
+}
+
+template <int Bits>
+inline void run_many(const PackedProduct& c, const gw_pool* pool) {
+  const int64_t panels = (c.n + kNR - 1) / kNR;
+  parallel_for(pool, panels, 1, [&](int64_t begin, int64_t end, int) {
+    float* const panel = scratch(c.k * kNR);
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t first = p * kNR, cols = c.n - first < kNR ? c.n - first : kNR;
+      unpack_narrow<Bits>(c, first, cols, panel);
+      multiply(MatrixRows{c.a, c.k, c.k}, Panels{panel, c.k, cols}, 0, c.m, 0, 1, 0, first, micro_table,
+               Store{c.out, c.n});
+    }
+  });
+}
+
 }  // namespace packed_detail
 
 template <int Bits>
 inline void matmul_packed(const PackedProduct& c, const gw_pool* pool) {
   using namespace packed_detail;
   const int64_t bytes = c.block * Bits / 8;
+  if (c.m >= kMany) return run_many<Bits>(c, pool);
   parallel_for(pool, c.m, grain(c.k * 8), [&](int64_t begin, int64_t end, int) { arrange<Bits>(c, begin, end); });
   if (bytes % kLanes == 0) {
     run<Bits, kLanes>(c, pool);

@@ -86,11 +86,12 @@ def run(
     try:
         prepared = prepare(node, source, initial)
     except Misfit as misfit:
-        if count is None or count * weight > MOST_NODES_FORCED:
+        if not count or count * weight > MOST_NODES_FORCED:
             fix = "make it keep its rank and element type, or its trip count constant"
             raise Refusal(misfit.reason, misfit.fix or fix) from None
         return _unrolled(node, source, count, initial)
-    if count is not None and prepared.condition is None and count * weight <= MOST_NODES:
+    # Of a loop without a turn the body still tells what rows would be like.
+    if count and prepared.condition is None and count * weight <= MOST_NODES:
         return _unrolled(node, source, count, initial)
     _, carried, stacks = _looped(node, source, prepared, limits)
     rows = len(stacks) - sum(count for _, count in prepared.appended)

@@ -21,7 +21,7 @@ Runner = Callable[[onnx.ModelProto, Mapping[str, Any]], Sequence[Any]]
 
 
 def compiled(graph: Graph, **options: Any) -> CompiledModel:
-    target = Target.parse("cpu")
+    target = Target.parse("cpu:native")
     return load(
         compile_graph(graph.clone(), target, CompileOptions.make(**options)).to_bytes(), threads=2
     )
@@ -35,13 +35,19 @@ def poison(model: CompiledModel) -> None:
                 arena.memory[:] = b"\x7f\xc0\x7f\xff" * (len(arena.memory) // 4)
 
 
-def same(got: Any, want: Any, *, tolerance: float = 2e-6) -> str:
-    """How a result differs, or ""."""
+def same(got: Any, want: Any, *, tolerance: float = 2e-6, least: float = 0) -> str:
+    """How a result differs, or "".  `tolerance` is of its norm, which counts as `least` or more."""
     if isinstance(want, list | tuple):
         if not isinstance(got, list | tuple) or len(got) != len(want):
             return f"{got} is not {want}"
         return "; ".join(
-            filter(None, (same(g, w, tolerance=tolerance) for g, w in zip(got, want, strict=True)))
+            filter(
+                None,
+                (
+                    same(g, w, tolerance=tolerance, least=least)
+                    for g, w in zip(got, want, strict=True)
+                ),
+            )
         )
     if want is None or got is None:
         return "" if want is got else f"{got} is not {want}"
@@ -53,7 +59,7 @@ def same(got: Any, want: Any, *, tolerance: float = 2e-6) -> str:
     if not np.array_equal(np.isnan(got), np.isnan(want)):
         return f"{got} is not {want}"
     error = float(np.linalg.norm(np.nan_to_num(got - want)))
-    norm = float(np.linalg.norm(np.nan_to_num(want)))
+    norm = max(float(np.linalg.norm(np.nan_to_num(want))), least)
     return "" if error <= tolerance * norm + 1e-30 else f"off by {error} of {norm}: {got}, {want}"
 
 
@@ -63,6 +69,7 @@ def check(
     answers: Sequence[Sequence[Any]],
     *,
     tolerance: float = 2e-6,
+    least: float = 0,
     **options: Any,
 ) -> CompiledModel:
     """The evaluator and one artifact, called in turn and over poisoned memory, give the answers.
@@ -72,16 +79,16 @@ def check(
     model = compiled(graph, **options)
     for feed, want in zip(feeds, answers, strict=True):
         for got in (evaluate(graph, feed), list(model.run(feed).values())):
-            _compare(got, want, tolerance)
+            _compare(got, want, tolerance, least)
     for feed, want in reversed(list(zip(feeds, answers, strict=True))):
         poison(model)
-        _compare(list(model.run(feed).values()), want, tolerance)
+        _compare(list(model.run(feed).values()), want, tolerance, least)
     return model
 
 
-def _compare(got: Sequence[Any], want: Sequence[Any], tolerance: float) -> None:
+def _compare(got: Sequence[Any], want: Sequence[Any], tolerance: float, least: float) -> None:
     for g, w in zip(got, want, strict=True):
         if w is None and isinstance(g, np.ndarray):
             assert not g.size, g
             continue
-        assert not (fault := same(g, w, tolerance=tolerance)), fault
+        assert not (fault := same(g, w, tolerance=tolerance, least=least)), fault

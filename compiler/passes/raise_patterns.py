@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from graphwright.compiler.ir.graph import Graph, Op, Value
-from graphwright.compiler.passes import raise_activations, raise_norms
+from graphwright.compiler.passes import raise_activations, raise_attention, raise_norms
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.match import literal_of, op_named
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule, rules_of
@@ -70,7 +70,8 @@ RULES: tuple[Rule, ...] = (
 @dataclass(frozen=True, slots=True)
 class RaisePatterns:
     """Recognises what exporters write out: layer and RMS norms, softmax, means, GELU by erf and by
-    tanh, SiLU, sigmoid, hard-swish, hard-sigmoid, mish, rows selected by a product with one-hot.
+    tanh, SiLU, sigmoid, hard-swish, hard-sigmoid, mish, rows selected by a product with one-hot,
+    and on the CPU attention.
 
     Each has one kernel and one rounding instead of several; constants are matched to within the
     precision that exporters write them in.  Requires canonical form (constants on the right, small
@@ -84,5 +85,6 @@ class RaisePatterns:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
-        del target
-        return apply_rules(graph, RULES, self.name, journal)
+        # Where attention has no kernel, decompose would write out again what is raised here.
+        attention = rules_of(raise_attention) if target.kind == "cpu" else ()
+        return apply_rules(graph, (*RULES, *attention), self.name, journal)

@@ -208,16 +208,14 @@ struct Block {
 
   void pack(int64_t key0, int64_t count) const {
     const float* k = g.k + b * g.ks[0] + group * g.ks[1] + key0 * g.ks[2];
-    for (int64_t j = 0; j < count; j += kNR) {
-      const int64_t cols = count - j < kNR ? count - j : kNR;
-      matmul_detail::pack_panel(k + j * g.ks[2], g.ks[3], g.ks[2], g.size, cols, panel_vectors(count, j / kNR),
-                                memory + at.k + j * g.size);
+    for (int64_t j = 0; j < count; j += kPanel) {
+      const int64_t cols = count - j < kPanel ? count - j : kPanel;
+      matmul_detail::pack_panel(k + j * g.ks[2], g.ks[3], g.ks[2], g.size, cols, memory + at.k + j * g.size);
     }
     const float* v = g.v + b * g.vs[0] + group * g.vs[1] + key0 * g.vs[2];
-    for (int64_t j = 0; j < g.width; j += kNR) {
-      const int64_t cols = g.width - j < kNR ? g.width - j : kNR;
-      matmul_detail::pack_panel(v + j * g.vs[3], g.vs[2], g.vs[3], count, cols, panel_vectors(g.width, j / kNR),
-                                memory + at.v + j * at.keys);
+    for (int64_t j = 0; j < g.width; j += kPanel) {
+      const int64_t cols = g.width - j < kPanel ? g.width - j : kPanel;
+      matmul_detail::pack_panel(v + j * g.vs[3], g.vs[2], g.vs[3], count, cols, memory + at.v + j * at.keys);
     }
   }
 
@@ -261,7 +259,8 @@ struct Block {
       const int64_t zero = 0;
       for (int64_t j = from; j < to; j += kNR)
         micros.fn[count - 1][panel_vectors(chunk, j / kNR) - 1](1, g.size, rows_at, &zero,
-                                                               memory + at.k + j * g.size, scores + j, at.keys, false);
+                                                               memory + at.k + j * g.size, g.size * kPanel,
+                                                               scores + j, at.keys, false);
     }
     float most[kMR];
     for (int64_t r = 0; r < count; ++r) {
@@ -286,7 +285,7 @@ struct Block {
     }
     for (int64_t j = 0; j < g.width; j += kNR)
       micros.fn[count - 1][panel_vectors(g.width, j / kNR) - 1](1, all.high - from, rows_at, &from,
-                                                               memory + at.v + j * at.keys,
+                                                               memory + at.v + j * at.keys, at.keys * kPanel,
                                                                sums + first * at.panel + j, at.panel, true);
   }
 
@@ -313,16 +312,18 @@ struct Block {
       const bool whole = g.vs[3] == 1 && g.width - j >= kNR;
       const int nv = panel_vectors(g.width, j / kNR);
       float* packed = memory + at.v;
-      if (!whole)
-        matmul_detail::pack_panel(v + j * g.vs[3], g.vs[2], g.vs[3], n, g.width - j < kNR ? g.width - j : kNR, nv,
-                                  packed);
+      const int64_t columns = whole ? 0 : (g.width - j < kNR ? g.width - j : kNR);
+      for (int64_t c = 0; c < columns; c += kPanel) {
+        const int64_t cols = columns - c < kPanel ? columns - c : kPanel;
+        matmul_detail::pack_panel(v + (j + c) * g.vs[3], g.vs[2], g.vs[3], n, cols, packed + c * n);
+      }
       for (int64_t r = 0; r < count; r += kSkinny) {
         const int64_t some = count - r < kSkinny ? count - r : kSkinny;
         const int64_t zero = 0;
         if (whole) {
           matmul_detail::skinny_rows(some, weights + r, 1, v + j, g.vs[2], n, part);
         } else {
-          skinny_table.fn[some - 1][nv - 1](1, n, weights + r, &zero, packed, part, kNR, false);
+          skinny_table.fn[some - 1][nv - 1](1, n, weights + r, &zero, packed, n * kPanel, part, kNR, false);
         }
         for (int64_t i = 0; i < some; ++i) {
           float* GW_RESTRICT sum = sums + (first + r + i) * at.panel + j;

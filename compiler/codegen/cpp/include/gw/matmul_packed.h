@@ -193,10 +193,10 @@ struct Store {
   }
 };
 
-// Rows [first, first + cols) of b as a packed panel of W columns (see contract.h); columns past cols are 0.
-template <int Bits, int W>
+// Rows [first, first + cols) of b as a packed panel (see micro.h); columns past cols are 0.
+template <int Bits>
 GW_NOINLINE void unpack_panel(const PackedProduct& c, int64_t first, int64_t cols, float* GW_RESTRICT to) {
-  constexpr int kPlanes = 8 / Bits;
+  constexpr int kPlanes = 8 / Bits, W = kPanel;
   const int64_t bytes = c.block * Bits / 8, row = c.blocks * bytes;
   alignas(64) float zeros[W] = {}, scales[W] = {};
   alignas(64) uint8_t octets[W] = {};
@@ -220,15 +220,6 @@ GW_NOINLINE void unpack_panel(const PackedProduct& c, int64_t first, int64_t col
   }
 }
 
-// The panel as narrow as a multiple of kLanes allows.
-template <int Bits, int NV = kNV>
-inline void unpack_narrow(const PackedProduct& c, int64_t first, int64_t cols, float* to) {
-  if constexpr (NV > 1) {
-    if (cols <= (NV - 1) * kLanes) return unpack_narrow<Bits, NV - 1>(c, first, cols, to);
-  }
-  unpack_panel<Bits, NV * kLanes>(c, first, cols, to);
-}
-
 template <int Bits>
 inline void run_many(const PackedProduct& c, const gw_pool* pool) {
   const int64_t panels = (c.n + kNR - 1) / kNR;
@@ -236,7 +227,8 @@ inline void run_many(const PackedProduct& c, const gw_pool* pool) {
     float* const panel = scratch(c.k * kNR);
     for (int64_t p = begin; p < end; ++p) {
       const int64_t first = p * kNR, cols = c.n - first < kNR ? c.n - first : kNR;
-      unpack_narrow<Bits>(c, first, cols, panel);
+      for (int64_t i = 0; i < cols; i += kPanel)
+        unpack_panel<Bits>(c, first + i, cols - i < kPanel ? cols - i : kPanel, panel + i * c.k);
       multiply(MatrixRows{c.a, c.k, c.k}, Panels{panel, c.k, cols}, 0, c.m, 0, 1, 0, first, micro_table,
                Store{c.out, c.n});
     }

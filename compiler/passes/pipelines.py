@@ -15,11 +15,8 @@ SIMPLIFY = (
     "(raise-patterns,fold-batch-norm,decompose,canonicalize,fold-constants,eliminate-common,"
     "eliminate-dead)*"
 )
-# Where contractions run in integers; the weights of those that do not become floats.
-QUANTIZE = (
-    "quantize-contractions,"
-    "(canonicalize,fold-constants{dequantize=true},eliminate-common,eliminate-dead)*,"
-)
+# Quantized weights that no contraction reads as integers become floats once, not at every call.
+FLOATS = "(canonicalize,fold-constants{dequantize=true},eliminate-common,eliminate-dead)*"
 
 
 def default_pipeline(
@@ -36,6 +33,11 @@ def default_pipeline(
     if opt == 0:
         return f"decompose,{narrow}{LOWER}"
     if opt == 1:
-        return f"eliminate-dead,{CLEAN},decompose,{CLEAN},{narrow}{LOWER}"
-    quantize = QUANTIZE if target.kind == "cpu" else "merge-siblings,fold-constants,eliminate-dead,"
-    return f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{quantize}propagate-layout,{LOWER},order"
+        return f"eliminate-dead,{CLEAN},decompose,{FLOATS},{narrow}{LOWER}"
+    if target.kind == "cpu":
+        contractions = f"quantize-contractions,{FLOATS}"
+    else:
+        contractions = "merge-siblings,fold-constants{dequantize=true},eliminate-dead"
+    return (
+        f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{contractions},propagate-layout,{LOWER},order"
+    )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Step
 from graphwright.compiler.codegen.lower import problem
+from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit_top_k
+from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
@@ -26,6 +28,8 @@ def emit_contraction(op: Op) -> EmittedLaunch:
     if root.name == "conv":
         depthwise = root.operands[1].type.shape[1] == 1 and root.attribute("groups") > 1
         return (emit_depthwise if depthwise else emit_convolution)(op, root)
+    if root.name == "conv_transpose":
+        return emit_conv_transpose(op, root)
     raise problem(root, f"{root.name} has no Triton kernel yet", "compile for the cpu target")
 
 
@@ -33,6 +37,25 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:pointwise": lambda op: [emit_pointwise(op)],
     "region:reduction": lambda op: [emit_reduction(op)],
     "region:contraction": lambda op: [emit_contraction(op)],
+    **{
+        key: lambda op: [emit_pointwise(op)]
+        for key in (
+            "kind:pointwise",
+            "kind:movement",
+            "full",
+            "iota",
+            "from_dims",
+            "trilu",
+            "one_hot",
+            "lrn",
+            "arg_max_pool",
+            "batch_norm",
+        )
+    },
+    "kind:reduction": lambda op: [emit_reduction(op)],
+    "cumsum": lambda op: [emit_cumulative(op)],
+    "cumprod": lambda op: [emit_cumulative(op)],
+    "top_k": lambda op: [emit_top_k(op)],
     "max_pool": lambda op: [emit_pool(op)],
     "average_pool": lambda op: [emit_pool(op)],
 }

@@ -69,6 +69,13 @@ def {name}(a, b):
 
 """
     for name in ("_maximum", "_minimum")
+} | {
+    "_times": """@triton.jit
+def _times(a, b):
+    return a * b
+
+
+"""
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
 from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
+from graphwright.compiler.codegen.triton.along_axis import order_key
 from graphwright.compiler.codegen.triton.kernels import (
     Region,
     axes_coordinates,
@@ -22,7 +23,7 @@ from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Kind
-from graphwright.compiler.ir.types import DType
+from graphwright.compiler.ir.types import I64, DType
 from graphwright.errors import UnsupportedError
 
 ONE_BLOCK = 16384  # elements of a row that one program keeps in registers
@@ -42,6 +43,9 @@ class Combine:
 COMBINE: dict[str, Combine] = {
     "reduce_sum": Combine("0", "{a} + {x}", "tl.sum({a}, axis=0)"),
     "reduce_mean": Combine("0", "{a} + {x}", "tl.sum({a}, axis=0)"),
+    "reduce_prod": Combine("1", "{a} * {x}", "tl.reduce({a}, 0, _times)"),
+    "reduce_and": Combine("True", "{a} & {x}", "(tl.min({a}.to(tl.int32), axis=0) != 0)"),
+    "reduce_or": Combine("False", "{a} | {x}", "(tl.max({a}.to(tl.int32), axis=0) != 0)"),
     "reduce_max": Combine(
         "float('-inf')", f"tl.maximum({{a}}, {{x}}, {NAN})", "tl.reduce({a}, 0, _maximum)"
     ),
@@ -102,6 +106,8 @@ def emit_reduction(op: Op) -> EmittedLaunch:
     row = Row(region, root, axes)
     if root.name in COMBINE:
         _emit_combined(row)
+    elif root.name in ("arg_max", "arg_min"):
+        _emit_extreme(row)
     elif root.name in ROWWISE:
         _emit_rowwise(row)
     else:
@@ -144,6 +150,38 @@ def _emit_combined(row: Row) -> None:
     finish = combine.finish.format(a="partial")
     p.line(f"total = {finish}" + (f" / {row.extent}" if root.name == "reduce_mean" else ""))
     _store(row, "total", dtype, per_element=False)
+
+
+def _emit_extreme(row: Row) -> None:
+    """The place of the largest or least element: the best of each lane, then of the lanes."""
+    root, p = row.root, row.printer
+    dtype = _accumulator(root)
+    if not dtype.is_float and not dtype.is_integer:
+        raise problem(root, f"{root.name} of {dtype} has no Triton kernel yet")
+    wide = dtype.bits == 64 or dtype.is_integer
+    least = -(1 << 63) if wide else -(1 << 31)
+    p.line(f"peak = tl.full([{row.block}], {least}, tl.int{64 if wide else 32})")
+    p.line(f"place = tl.full([{row.block}], -1, tl.int64)")
+    lowering = Lowering(row.region.domain)
+    row.pass_over(not row.one_block)
+    x = p.node(lowering.at(root.operands[0], row.coordinates))
+    key = order_key(p, x, dtype) if dtype.is_float else f"{x}.to(tl.int64)"
+    if root.name == "arg_min":
+        # NaN is the most extreme here too.
+        low = f"tl.where({x} != {x}, {key}, -1 - {key})" if dtype.is_float else f"-1 - {key}"
+        p.line(f"low = {low}")
+        key = "low"
+    last = bool(root.attribute("select_last"))
+    p.line(f"better = in_row & (({key} {'>=' if last else '>'} peak) | (place < 0))")
+    p.line("place = tl.where(better, column.to(tl.int64), place)")
+    p.line(f"peak = tl.where(better, {key}, peak)")
+    if not row.one_block:
+        row.close()
+    p.line(f"best = tl.max(tl.where(place < 0, {least}, peak), axis=0)")
+    among, missing = ("max", -1) if last else ("min", (1 << 62))
+    p.line("place = tl.where((peak == best) & (place >= 0), place, " + f"{missing})")
+    p.line(f"total = tl.{among}(place, axis=0)")
+    _store(row, "total", I64, per_element=False)
 
 
 def _emit_rowwise(row: Row) -> None:

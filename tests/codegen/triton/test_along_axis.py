@@ -1,0 +1,84 @@
+"""Rows in order: sums that run, the first k, the place of an extreme; and transposed convolutions."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed")
+pytest.importorskip("torch", reason="the interpreter needs torch")
+
+from graphwright.compiler.codegen.triton.build import build
+from triton_runs import interpret, launch_of
+
+
+def one(op: str, out: str, x: str = "f32[B, 37, 3]") -> str:
+    results = [f"%{i}" for i in range(out.count("[") or 1)]
+    returned = ", ".join(f'{r} as "y{i}"' for i, r in enumerate(results))
+    return f"""graph @g(B in 1..64) {{
+  input %x: {x}
+  {", ".join(results)} = {op} : {out}
+  return {returned}
+}}
+"""
+
+
+def transposed(stride: int, groups: int, pad: int, extra: int) -> str:
+    out = stride * 4 + extra + 3 - 2 * pad
+    attributes = (
+        f"strides = [{stride}, {stride}], low = [{pad}, {pad}], high = [{pad}, {pad}], "
+        f"dilations = [1, 1], groups = {groups}, output_padding = [{extra}, {extra}]"
+    )
+    return f"""graph @g(N in 1..8) {{
+  input %x: f32[N, 6, 5, 5]
+  input %w: f32[6, 4, 3, 3]
+  input %b: f32[{4 * groups}]
+  %0 = fused(%x, %w, %b) {{region = "contraction"}} : f32[N, {4 * groups}, {out}, {out}]
+    body(%a0: f32[N, 6, 5, 5], %a1: f32[6, 4, 3, 3], %a2: f32[{4 * groups}]) {{
+      %0 = conv_transpose(%a0, %a1, %a2) {{{attributes}}} : f32[N, {4 * groups}, {out}, {out}]
+      %1 = relu(%0) : f32[N, {4 * groups}, {out}, {out}]
+      return %1
+    }}
+  return %0 as "y"
+}}
+"""
+
+
+SHAPE = "f32[B, 37, 3]"
+CASES = {
+    "cumsum": one("cumsum(%x) {axis = 1}", SHAPE),
+    "cumsum_exclusive": one("cumsum(%x) {axis = 1, exclusive = true}", SHAPE),
+    "cumsum_reverse": one("cumsum(%x) {axis = 1, exclusive = true, reverse = true}", SHAPE),
+    "cumprod": one("cumprod(%x) {axis = 1}", SHAPE),
+    "top_k": one("top_k(%x) {k = 5, axis = 1}", "f32[B, 5, 3], i64[B, 5, 3]"),
+    "least_k": one("top_k(%x) {k = 37, axis = 1, largest = false}", f"{SHAPE}, i64[B, 37, 3]"),
+    "arg_max": one("arg_max(%x) {axis = 1, keepdims = false}", "i64[B, 3]"),
+    "arg_min_last": one("arg_min(%x) {axis = 1, select_last = true}", "i64[B, 1, 3]"),
+    "arg_max_long": one("arg_max(%x) {axis = 1, keepdims = false}", "i64[B]", "f32[B, 20000]"),
+    "prod": one("reduce_prod(%x) {axes = [1], keepdims = false}", "f32[B, 3]"),
+    "transposed": transposed(2, 1, 1, 1),
+    "transposed_grouped": transposed(3, 2, 0, 0),
+    "trilu": one("trilu(%x) {upper = false, k = 1}", SHAPE),
+}
+BINDING = {"B": 3, "N": 2}
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    cases = {name: (*launch_of(text), BINDING) for name, text in CASES.items()}
+    return interpret(tmp_path_factory.mktemp("axis"), cases)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_reference(interpreted, name):
+    outputs, wanted = interpreted[name]
+    for got, want in zip(outputs, wanted, strict=True):
+        assert got.shape == want.shape
+        if got.dtype.kind == "i":
+            np.testing.assert_array_equal(got, want)
+        else:
+            assert np.linalg.norm(got - want) < 1e-6 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_without_a_gpu(name, tmp_path):
+    _, launch = launch_of(CASES[name])
+    assert build(launch.kernel, "sm_90", tmp_path).image.startswith(b"\x7fELF")

@@ -70,12 +70,24 @@ def {name}(a, b):
 """
     for name in ("_maximum", "_minimum")
 } | {
+    "_gelu": """@triton.jit
+def _gelu(x):
+    # erf by formula 7.1.26 of Abramowitz and Stegun, within 2e-7: for results of 16 bits.
+    a = tl.abs(x) * 0.7071067811865476
+    t = 1.0 / tl.fma(a, 0.3275911, 1.0)
+    p = tl.fma(t, 1.061405429, -1.453152027)
+    p = tl.fma(t, tl.fma(t, tl.fma(t, p, 1.421413741), -0.284496736), 0.254829592) * t
+    tail = p * tl.exp2(a * a * -1.4426950408889634)
+    return 0.5 * x * tl.where(x < 0, tail, 2.0 - tail)
+
+
+""",
     "_times": """@triton.jit
 def _times(a, b):
     return a * b
 
 
-"""
+""",
 }
 
 
@@ -131,7 +143,10 @@ class Region:
         return owner.op is not None and owner.op.name == "constant"
 
     def printer(self) -> Printer:
-        return Printer(self.domain, self.pointers)
+        printer = Printer(self.domain, self.pointers)
+        printer.rounds = all(v.type.dtype.is_float and v.type.dtype.bits <= 16
+                             for v in self.outputs)  # fmt: skip
+        return printer
 
     def launch(
         self,
@@ -160,7 +175,11 @@ class Region:
         body = "\n".join(printer.lines or ["    pass"]) + "\n"
         source = (
             HEADER.format(
-                helpers="".join(text for name, text in HELPERS.items() if f"{name})" in body),
+                helpers="".join(
+                    text
+                    for name, text in HELPERS.items()
+                    if f"{name})" in body or f"{name}(" in body
+                ),
                 summary=summary,
                 body=_indented(print_graph(self.body)),
                 parameters=", ".join([*names, *(text for _, text in scalars)]),

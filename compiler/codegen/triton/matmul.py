@@ -90,9 +90,7 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     )
     tf32 = bool(root.attribute("tf32"))
     config = choose(tile.product(a.type.dtype, tf32=tf32, can_stream=streams), capability())
-    columns_lie = right_matrix is not None and right_matrix.strides == (tile.depth, 1)
-    whole = columns_lie and right_matrix is not None and right_matrix.base == 0
-    tile.open(config, right_matrix.load.source if whole and right_matrix is not None else None)
+    tile.open(config)
     if config.streamed:
         assert left_matrix is not None and right_matrix is not None
         tile.sum_streamed(left_matrix, right_matrix)

@@ -68,6 +68,7 @@ class Printer:
     def __init__(self, domain: Domain, pointers: dict[Value, str], indent: str = "    ") -> None:
         self.domain, self.pointers, self.indent = domain, pointers, indent
         self.lines: list[str] = []
+        self.rounds = False  # whether all results are rounded to 16 bits
         self.scalars: dict[Symbol, str] = {}
         self._bound: dict[Symbol, str] = {}
         self._masks: dict[Symbol, str] = {}
@@ -282,6 +283,12 @@ class Printer:
             assert node.op is not None
             raise problem(node.op, f"it has no Triton spelling for {operand}")
         shown = {n: _attribute(v) for n, v in attributes.items()}
+        if (
+            self.rounds
+            and node.definition.name == "gelu"
+            and attributes.get("approximate") == "none"
+        ):
+            template = "_gelu({0})"  # exact to 16 bits
         name = self.name(node.definition.name)
         self.line(f"{name} = {template.format(*arguments, **shown)}")
         target: Any = attributes.get("dtype")

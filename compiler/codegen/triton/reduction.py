@@ -22,12 +22,15 @@ from graphwright.compiler.codegen.triton.matmul import store_coordinates
 from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.ir.types import I64, DType
 from graphwright.errors import UnsupportedError
 
 ONE_BLOCK = 16384  # elements of a row that one program keeps in registers
 LOOP_BLOCK = 4096
+LANES = 64  # rows that a program takes where these lie side by side
+ACROSS_BLOCK = 64  # elements of each of them at a time
 NAN = "propagate_nan=tl.PropagateNan.ALL"
 
 
@@ -59,7 +62,10 @@ ROWWISE = ("softmax", "log_softmax", "layer_norm", "rms_norm")
 class Row:
     """The loops of one reduction kernel: `row` is a scalar, `column` a block over reduced axes."""
 
-    def __init__(self, region: Region, root: Op, axes: tuple[int, ...]) -> None:
+    def __init__(
+        self, region: Region, root: Op, axes: tuple[int, ...], *, across: bool = False
+    ) -> None:
+        """`across`: a program takes LANES rows, which lie side by side in memory."""
         source = root.operands[0].type
         self.region, self.root, self.axes = region, root, axes
         self.kept = tuple(a for a in range(source.rank) if a not in axes)
@@ -72,13 +78,25 @@ class Row:
         by_axis |= axes_coordinates(self.column, source.shape, axes, domain)
         self.coordinates: Coordinates = tuple(by_axis[a] for a in range(source.rank))
         longest = dims.bounds(self.columns)[1]
-        self.one_block = longest <= ONE_BLOCK
+        self.across = across
+        most = ACROSS_BLOCK if across else ONE_BLOCK
+        self.one_block = longest <= most
         self.block = next_power_of_two(longest) if self.one_block else LOOP_BLOCK
+        if across and not self.one_block:
+            self.block = ACROSS_BLOCK
+        # One warp adds without barriers; more where a row has much to read.
+        self.warps = 4 if across else min(max(self.block // 1024, 1), 16)
+        self.programs = dims.ceildiv(self.rows, LANES) if across else self.rows
         self.printer = region.printer()
         p = self.printer
-        p.line(f"row = tl.program_id(0){region.index}")
+        if across:
+            p.line(f"row = tl.program_id(0){region.index} * {LANES} + tl.arange(0, {LANES})")
+            p.line(f"in_rows = row < {p.dim(self.rows)}")
+            p.bind(self.row, "row[None, :]", "in_rows[None, :]")
+        else:
+            p.line(f"row = tl.program_id(0){region.index}")
+            p.bind(self.row, "row")
         p.line("_wait()")
-        p.bind(self.row, "row")
         self.extent = p.dim(self.columns)
 
     def pass_over(self, loop: bool) -> Printer:
@@ -91,8 +109,17 @@ class Row:
         else:
             p.line(f"column = tl.arange(0, {self.block}){self.region.index}")
         p.line(f"in_row = column < {self.extent}")
-        p.bind(self.column, "column", "in_row")
+        if self.across:
+            p.bind(self.column, "column[:, None]", "in_row[:, None]")
+        else:
+            p.bind(self.column, "column", "in_row")
         return p
+
+    def to_rows(self) -> None:
+        """After the reduction a row is a lane."""
+        if self.across:
+            self.printer.forget(self.row)
+            self.printer.bind(self.row, "row", "in_rows")
 
     def close(self) -> None:
         self.printer.leave(self._saved)
@@ -105,6 +132,8 @@ def emit_reduction(op: Op) -> EmittedLaunch:
     axes = _axes(root)
     row = Row(region, root, axes)
     if root.name in COMBINE:
+        if _runs_across(region, root, axes):
+            row = Row(region, root, axes, across=True)
         _emit_combined(row)
     elif root.name in ("arg_max", "arg_min"):
         _emit_extreme(row)
@@ -112,10 +141,22 @@ def emit_reduction(op: Op) -> EmittedLaunch:
         _emit_rowwise(row)
     else:
         raise problem(root, "it has no Triton kernel yet")
-    warps = 4 if row.block <= 2048 else 8 if row.block <= 8192 else 16
+    warps = row.warps
     stem = "_".join(o.name for o in region.body.ops)
     summary = f"{root.name} over rows of {row.columns}, {row.rows} rows"
-    return region.launch(stem, summary, row.printer, (row.rows,), num_warps=warps)
+    return region.launch(stem, summary, row.printer, (row.programs,), num_warps=warps)
+
+
+def _runs_across(region: Region, root: Op, axes: tuple[int, ...]) -> bool:
+    """Whether rows lie side by side in memory, and nothing is written back over them."""
+    source, shape = root.operands[0].type, root.result.type.shape
+    order = [a for a in order_of(source.layout, source.rank) if source.shape[a] != 1]
+    kept = [a for a in range(source.rank) if a not in axes and source.shape[a] != 1]
+    if not order or not kept or order[-1] != kept[-1]:
+        return False
+    elements = dims.product(shape)
+    return all(v.type.shape == shape or dims.product(v.type.shape) == elements
+               for v in region.outputs)  # fmt: skip
 
 
 def _axes(root: Op) -> tuple[int, ...]:
@@ -137,17 +178,20 @@ def _emit_combined(row: Row) -> None:
         raise problem(root, f"{root.name} of {dtype} has no Triton kernel yet")
     type = triton_type(dtype)
     lowering = Lowering(row.region.domain)
+    inside, shape = ("in_row[:, None]", f"{row.block}, {LANES}") if row.across else (
+        "in_row", f"{row.block}")  # fmt: skip
     if not row.one_block:
-        p.line(f"partial = tl.full([{row.block}], {combine.neutral}, {type})")
+        p.line(f"partial = tl.full([{shape}], {combine.neutral}, {type})")
     row.pass_over(not row.one_block)
     element = p.node(lowering.at(root.operands[0], row.coordinates))
-    masked = f"tl.where(in_row, {element}, {combine.neutral})"
+    masked = f"tl.where({inside}, {element}, {combine.neutral})"
     if row.one_block:
         p.line(f"partial = {masked}")
     else:
         p.line(f"partial = {combine.step.format(a='partial', x=masked)}")
         row.close()
     finish = combine.finish.format(a="partial")
+    row.to_rows()
     p.line(f"total = {finish}" + (f" / {row.extent}" if root.name == "reduce_mean" else ""))
     _store(row, "total", dtype, per_element=False)
 

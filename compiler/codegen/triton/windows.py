@@ -14,12 +14,13 @@ from graphwright.compiler.codegen.scalar import Given, Node, Number, compute_dty
 from graphwright.compiler.codegen.triton.convolution import window_position
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, shape_in_order
 from graphwright.compiler.codegen.triton.matmul import store_coordinates
-from graphwright.compiler.codegen.triton.printing import Printer, triton_type
+from graphwright.compiler.codegen.triton.printing import triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.passes.profit import typical_size
 
-BLOCK = 256
+FEW, MANY = 256, 1024  # elements of a program; several a thread where there are many in all
 MOST_TAPS = 225
 
 
@@ -32,9 +33,10 @@ class Window:
         result = root.result
         order, extents = shape_in_order(result)
         self.total = dims.product(extents)
+        self.block = MANY if typical_size(self.total) >= 1 << 20 else FEW
         self.index = self.domain.loop("i", self.total)
         p = self.printer
-        p.line(f"i = tl.program_id(0){region.index} * {BLOCK} + tl.arange(0, {BLOCK})")
+        p.line(f"i = tl.program_id(0){region.index} * {self.block} + tl.arange(0, {self.block})")
         p.line(f"in_range = i < {p.dim(self.total)}")
         p.bind(self.index, "i", "in_range")
         p.line("_wait()")
@@ -73,12 +75,13 @@ class Window:
             offset = offset_of(value.type, where, self.domain)
             p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(self.index))
         summary = f"{root.name} with windows of {self.kernel}, {self.total} elements"
-        return self.region.launch(stem, summary, p, (dims.ceildiv(self.total, BLOCK),))
+        return self.region.launch(stem, summary, p, (dims.ceildiv(self.total, self.block),))
 
 
-def _zeros(p: Printer, name: str, root: Op, value: str = "0") -> None:
+def _zeros(window: Window, name: str, value: str = "0") -> None:
+    p, root = window.printer, window.root
     dtype = triton_type(compute_dtype(root.result.type.dtype))
-    p.line(f"{name} = tl.full([{BLOCK}], {value}, {dtype})")
+    p.line(f"{name} = tl.full([{window.block}], {value}, {dtype})")
 
 
 def emit_depthwise(op: Op, root: Op) -> EmittedLaunch:
@@ -92,7 +95,7 @@ def emit_depthwise(op: Op, root: Op) -> EmittedLaunch:
     filters = dims.floordiv(w.type.shape[0], root.attribute("groups"))
     channel = window.at[1]
     zero = lowering.node(Number(0.0, compute_dtype(x.type.dtype)))
-    _zeros(p, "sums", root)
+    _zeros(window, "sums")
     for tap, position, inside in window.taps():
         at = (window.at[0], window.domain.quotient(channel, filters), *position)
         value = p.node(lowering.choose(inside, lambda at=at: lowering.at(x, at), lambda: zero))
@@ -115,9 +118,9 @@ def emit_pool(op: Op) -> EmittedLaunch:
     compute = compute_dtype(x.type.dtype)
     largest = root.name == "max_pool"
     neutral = lowering.node(Number(float("-inf") if largest else 0.0, compute))
-    _zeros(p, "best" if largest else "sums", root, "float('-inf')" if largest else "0")
+    _zeros(window, "best" if largest else "sums", "float('-inf')" if largest else "0")
     if not largest:
-        _zeros(p, "count", root)
+        _zeros(window, "count")
     for _, position, inside in window.taps():
         at = (window.at[0], window.at[1], *position)
         value = p.node(lowering.choose(inside, lambda at=at: lowering.at(x, at), lambda: neutral))

@@ -149,9 +149,18 @@ def attention_with_kernel(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace(rw.value("cast", out, dtype=dtype))
 
 
+LARGEST_HEAD = 256  # elements of a head that a GPU's kernel keeps near
+
+
 @rule("attention")
 def narrow_attention(op: Op, rw: Rewriter) -> bool | None:
-    """Two products, a mask and a softmax in the operands' own type: matrix units add in f32, and softmax calculates in it."""
+    """attention of f32 and 16-bit floats has a kernel where head sizes are known and moderate; else it
+    is written out in its own type: matrix units add in f32, and softmax calculates in it."""
+    q, v = (list(op.operands)[i].type for i in (0, 2))
+    sizes = (q.shape[3], v.shape[3])
+    known = all(isinstance(n, int) and 0 < n <= LARGEST_HEAD for n in sizes)
+    if q.dtype.bits <= 32 and known:
+        return rw.fail("it has a kernel")
     return rw.replace(
         AttentionParts(rw.value, rw.scalar, list(op.operands), op.attributes).result()
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Step
 from graphwright.compiler.codegen.lower import problem
 from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit_top_k
+from graphwright.compiler.codegen.triton.attention import emit_attention
 from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
@@ -28,6 +29,8 @@ def emit_contraction(op: Op) -> EmittedLaunch:
     if root.name == "conv":
         depthwise = root.operands[1].type.shape[1] == 1 and root.attribute("groups") > 1
         return (emit_depthwise if depthwise else emit_convolution)(op, root)
+    if root.name == "attention":
+        return emit_attention(op, root)
     if root.name == "conv_transpose":
         return emit_conv_transpose(op, root)
     raise problem(root, f"{root.name} has no Triton kernel yet", "compile for the cpu target")

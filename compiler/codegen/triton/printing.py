@@ -45,10 +45,10 @@ POINTERS: dict[str, str] = {
 
 # What the frames of kernels call their own variables, which no node may be called.
 FRAME_NAMES = (
-    "across", "among", "arrived", "batch", "best", "c", "centred", "column", "count", "down", "first",
-    "group", "i", "in_k", "in_m", "in_n", "in_range", "in_row", "k", "largest", "left", "line", "m", "mean", "n",
-    "other", "partial", "peak", "place", "powers", "product", "reduced", "right", "row", "rows", "scale",
-    "shifted", "split", "squares", "start", "step", "sums", "tall", "tap", "tile", "total", "variance",
+    "across", "among", "arrived", "batch", "best", "c", "centred", "column", "count", "d", "down", "e", "fade", "first",
+    "group", "i", "in_d", "in_e", "in_j", "in_k", "in_m", "in_n", "in_range", "in_row", "j", "k", "largest", "last", "left", "level", "limit", "line", "m", "most", "mean", "n",
+    "other", "partial", "peak", "place", "powers", "product", "query", "reduced", "right", "row", "rows", "scale", "scores",
+    "shifted", "split", "squares", "start", "step", "sums", "tall", "tap", "tile", "total", "variance", "weights",
     "whole",
 )  # fmt: skip
 

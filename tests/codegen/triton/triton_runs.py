@@ -40,7 +40,14 @@ def interpret(
         feed = []
         for i, value in enumerate(graph.inputs):
             shape = [dims.evaluate(d, binding) for d in value.type.shape]
-            array = rng.standard_normal(shape).astype(value.type.dtype.numpy)
+            if value.type.dtype.is_integer:
+                array = rng.integers(0, 70, shape).astype(value.type.dtype.numpy)
+            elif value.type.dtype.kind == "bool":
+                array = np.asarray(rng.random(shape) < (0.7 if shape else 1))
+                if shape:
+                    array[0] = False  # a row that nothing takes part in
+            else:
+                array = rng.standard_normal(shape).astype(value.type.dtype.numpy)
             arrays[f"{name}.in{i}"] = array.transpose(order_of(value.type.layout, array.ndim))
             feed.append(array)
         wanted[name] = evaluate(graph, feed, compute=np.float64)
@@ -51,7 +58,11 @@ def interpret(
             {
                 "module": str(module),
                 "kernel": launch.kernel.name,
-                "inputs": [f"{name}.in{i}" for i in range(len(feed))],
+                "inputs": [
+                    f"{name}.in{graph.inputs.index(a)}"
+                    for a in launch.arguments
+                    if isinstance(a, Value) and a in graph.inputs
+                ],
                 "outputs": [
                     [f"{name}.out{i}", list(w.transpose(order(v)).shape), v.type.dtype.numpy.name]
                     for i, (w, v) in enumerate(zip(wanted[name], graph.outputs, strict=True))

@@ -69,7 +69,11 @@ class Body:
         """An input of a value's type; `is_same`: it always is that value."""
         made = self.graph.add_input(name, like.type)
         if is_same:
-            self.node.importer.contents.assume(made, self.outer.known(like))
+            importer = self.node.importer
+            importer.contents.assume(made, self.outer.known(like))
+            counter = importer.counter_of(like) if like.type.elements == 1 else None
+            if counter is not None:
+                importer.counters[made] = counter
         return made
 
     def add_captures(self, captures: Captures) -> None:

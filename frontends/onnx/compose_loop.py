@@ -187,7 +187,7 @@ def _collected(
         kept = [r for j, r in enumerate(outcome.rows) if j not in unsettled]
         return Outcome(outcome.condition, after, kept)
 
-    collecting = Source(source.name, source.captures, build, source.extra)
+    collecting = Source(source.name, source.captures, build, source.extra, source.trips)
     ready = prepare(node, collecting, start)
     ran, carried, stacks = _looped(node, collecting, ready, limits)
     found = _tensors(carried[count:])
@@ -327,8 +327,8 @@ def loop(node: Node) -> Sequence[Entry | None]:
         return Outcome(go_on, held, [as_row(rows[j], j) for j in wanted])
 
     initial = [node.entry(2 + k) for k in range(count)]
-    source = Source("body", captures_of(node, [body]), build)
     limits = limits_of(node, trips, condition)
+    source = Source("body", captures_of(node, [body]), build, trips=limits.known)
     carried, stacks = run(node, source, limits, initial, weight=weight_of(body))
     stacked = dict(zip(wanted, stacks, strict=True))
     return [*carried, *(stacked.get(j) for j in range(len(body.output) - 1 - count))]

@@ -93,7 +93,7 @@ def _slices(
         found = fill(inside, inside.scope, body, "body")
         return Outcome(None, found[:states], [as_row(found[states + j], j) for j in wanted])
 
-    return Source("body", captures_of(node, [body]), build, tuple(inputs))
+    return Source("body", captures_of(node, [body]), build, tuple(inputs), length)
 
 
 def _placed(node: Node, stack: Value, axis: int, *, flip: bool) -> Value:

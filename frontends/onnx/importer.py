@@ -15,7 +15,7 @@ from typing import TypeAlias
 import onnx
 from onnx import FunctionProto, NodeProto
 
-from graphwright.compiler.ir.dims import MAX_EXTENT, DimError, Symbol
+from graphwright.compiler.ir.dims import MAX_EXTENT, Dim, DimError, Symbol
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import InferenceError, Registry
@@ -53,6 +53,9 @@ class Importer:
         self.direct = registry.imported("onnx")
         self.symbol_names: set[str] = set()
         self.functions: dict[FunctionKey, FunctionProto] = {}
+        # Counters of loops and numbers more, as bodies see them: which loop, its trip count where that
+        # is known, and the number.
+        self.counters: dict[Value, tuple[object, Dim | None, int]] = {}
         self._sizes: dict[Value, Value] = {}
         self._open: list[FunctionKey] = []
         for f in model.functions:
@@ -223,6 +226,24 @@ class Importer:
     def is_of_sizes(self, value: Value) -> bool:
         """Whether a value is computed from sizes and constants alone."""
         return not _inputs_under(value)
+
+    def counter_of(self, value: Value) -> tuple[object, Dim | None, int] | None:
+        """(loop, its trip count, number) of one element that is a loop's counter plus a number."""
+        offset = 0
+        while value not in self.counters:
+            op = value.op
+            if op is None or op.name not in ("add", "sub", "reshape", "cast"):
+                return None
+            value = op.operands[0]
+            if op.name in ("add", "sub"):
+                a, b = (self.contents.of(v) for v in op.operands)
+                if b is None and a is not None and op.name == "add":
+                    value, b = op.operands[1], a
+                if b is None or b.size != 1 or b.dtype.kind not in "iu":
+                    return None
+                offset += int(b.reshape(()).item()) * (1 if op.name == "add" else -1)
+        loop, trips, before = self.counters[value]
+        return loop, trips, before + offset
 
     def is_same(self, a: Value, b: Value) -> bool:
         """Whether two values are one, perhaps as `as_sizes` gives it."""

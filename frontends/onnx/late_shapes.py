@@ -118,12 +118,33 @@ def late_slice(node: Node, x: Value) -> Value | None:
     if node.has_input(3):
         axes = node.axes(node.axes_at(3, x.type.rank, ordered=True), x.type.rank)
     for i, axis in enumerate(axes):
+        if len(starts) == 1 and steps[0] == 1 and (row := _at_counter(node, x, axis)) is not None:
+            return row
         parts = [starts[i], ends[i], steps[i]]
         given: list[Sized] = [
             element(node, node.x((1, 2, 4)[k]), i) if p is None else p for k, p in enumerate(parts)
         ]
         x = _slice_axis(node, x, axis, *given)
     return x
+
+
+def _at_counter(node: Node, x: Value, axis: int) -> Value | None:
+    """x[i + a : i + b] for the counter i of a loop, where all of it certainly lies inside: of a
+    size that is known, so that no iteration binds one.
+    """
+    start, end = (node.importer.counter_of(node.x(k)) for k in (1, 2))
+    if start is None or end is None or start[0] is not end[0]:
+        return None
+    (loop, trips, first), last = start, end[2]
+    del loop
+    if trips is None or not 0 <= first < last:
+        return None
+    if dims.prove(x.type.shape[axis], ">=", trips - 1 + last) is not True:
+        return None
+    places = node.reshape(element(node, node.x(1), 0), (1,))
+    if last - first > 1:
+        places = node.emit("add", places, node.iota(last - first))
+    return node.gather(x, places, axis)
 
 
 def _slice_axis(node: Node, x: Value, axis: int, start: Sized, end: Sized, step: Sized) -> Value:

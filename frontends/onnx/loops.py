@@ -55,12 +55,16 @@ Build: TypeAlias = Callable[[Node, Value, Sequence[Entry], Sequence[Value]], Out
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A body before it is imported: what it reads of names around it, and of other values there."""
+    """A body before it is imported: what it reads of names around it, and of other values there.
+
+    `trips`: a number that its counter stays below, where that is known.
+    """
 
     name: str
     captures: Captures
     build: Build
     extra: Sequence[Value] = ()
+    trips: Dim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ class _Attempt:
         """Imports the body; whether a sequence was used as assumed."""
         fitting, body = self.fitting, self.body
         counter = body.graph.add_input("i", TensorType(I64, ()))
+        self.node.importer.counters[counter] = (body, self.source.trips, 0)
         inside: dict[int, Entry] = {}
         for k, entry in enumerate(self.initial):
             if k in fitting.fixed:

@@ -11,6 +11,7 @@ from compiled_harness import Runner, check
 from onnx import helper
 from onnx_models import imported, model_of
 
+from graphwright.compiler.ir.printer import print_graph
 from graphwright.errors import InputError, UnsupportedError
 from graphwright.frontends.onnx import import_model
 
@@ -265,3 +266,34 @@ def test_one_value_carried_twice_and_outputs_that_nobody_wants() -> None:
     feeds = [{"x": x, "n": n} for n in scalars(5, 0)]
     want = [[x * 13, -np.outer(F([2, 3, 5, 8, 13]), x)], [x, np.zeros((0, 2), F)]]
     check(imported(model), feeds, want)
+
+
+WINDOWS = """g (float[B, 21] x, float[10, 3] z) => (float[N, B, 2] y, float[M, 1, 3] rows) <bool go = {1}, int64 twenty = {20}> {
+  zero = Constant<value_ints = [0]>()  one = Constant<value_ints = [1]>()  two = Constant<value_ints = [2]>()
+  s = Shape<end = 1>(z)  ten = Squeeze(s)
+  y = Loop(twenty, go) <body = b (int64 i, bool c) => (bool c2, float[B, 2] w)
+    { j = Unsqueeze(i, zero)  k = Add(j, two)  w = Slice(x, j, k, one)  c2 = Identity(c) }>
+  rows = Loop(ten, go) <body = b2 (int64 i, bool c) => (bool c2, float[1, 3] w)
+    { j = Unsqueeze(i, zero)  k = Add(one, j)  v = Slice(z, j, k)
+      f = Cast<to = 1>(i)  e = ReduceMax<keepdims = 0>(v)  c3 = Less(f, e)
+      w = If(c3) <then_branch = t () => (float[1, 3] p) { p = Slice(z, j, k) },
+                  else_branch = e () => (float[1, 3] q) { q = Neg(v) }>  c2 = Identity(c) }>
+}"""
+
+
+def test_slices_at_the_counter_are_of_a_known_size(ort_run: Runner) -> None:
+    """Inside the table for every iteration: no iteration binds a size."""
+    model = model_of(WINDOWS)
+    graph = imported(model)
+    assert "bind" not in print_graph(graph)
+    rng = np.random.default_rng(3)
+    feeds = [
+        {
+            "x": rng.standard_normal((b, 21)).astype(F),
+            "z": (rng.standard_normal((10, 3)) * 3).astype(F),
+        }
+        for b in (1, 5)
+    ]
+    check(graph, feeds, [ort_run(model, f) for f in feeds])
+    outside = model_of(WINDOWS.replace("float[B, 21] x", "float[B, 20] x"))
+    assert "bind" in print_graph(imported(outside))

@@ -136,6 +136,8 @@ class Domain:
             return a, 0
         if a == b:
             return 1, 0
+        if b == 0:
+            return 0, 0  # of an axis without elements: no loop gets here
         if not isinstance(a, Expr) and not isinstance(b, Expr):
             return a // b, a % b
         whole: Dim = 0

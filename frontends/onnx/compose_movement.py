@@ -156,7 +156,9 @@ def split(node: Node) -> Sequence[Value]:
         if divide_exactly(extent, count) is None:
             if node.opset < 18:
                 raise Refusal(f"axis {axis} of {extent} does not divide into {count} equal parts")
-            node.require(extent, ">", (count - 1) * part, f"Split {node.origin}: no empty part")
+            node.require(
+                extent, ">=", (count - 1) * part, f"Split {node.origin}: parts of the same size"
+            )
         sizes = [part] * (count - 1) + [extent - (count - 1) * part]
     node.require(sum(sizes[1:], start=sizes[0]), "==", extent, f"Split {node.origin}: parts")
     out: list[Value] = []
@@ -208,6 +210,8 @@ def slice_(node: Node) -> Value:
 
 def _slice_range(node: Node, extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """First element and count of start:end:step, by the rules of numpy."""
+    if extent == 0:
+        return 0, 0
     if step > 0:
         first = _clamped(node, extent, start, 0, extent)
         last = _clamped(node, extent, end, 0, extent)

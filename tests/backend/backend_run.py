@@ -15,76 +15,39 @@ from __future__ import annotations
 import argparse
 import collections
 import json
-import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from backend_cases import KINDS, Case, all_cases, input_names
 from backend_judge import difference
-from backend_rules import OUT_OF_SCOPE, WRONG, base_name, why_not
-
-PATHS = ("evaluator", "compiled")
-BUILD_SECONDS, CASE_SECONDS = 420, 120
+from backend_rules import WRONG, base_name, why_not
+from isolated import PATHS, Verdict, run_batches
 
 
-@dataclass
-class Verdict:
-    """What became of a case on each path: pass, wrong, unsupported, error, crash or hang; and why."""
+def quick_options(quick: bool) -> Any:
+    """Options for a process that compiles small models alone; `quick` with -O1, for this process."""
+    from graphwright.compiler.codegen import toolchain
+    from graphwright.compiler.options import CompileOptions
 
-    case: Case
-    status: dict[str, str] = field(default_factory=dict)
-    message: dict[str, str] = field(default_factory=dict)
-    reason: dict[str, str] = field(default_factory=dict)
-
-    def problem(self, path: str) -> str:
-        """What is wrong with the project, or with its list of exclusions; "" when nothing is."""
-        status, reason = self.status[path], self.reason[path]
-        if status == "pass":
-            return f"passes now, but is excluded: {reason}" if reason else ""
-        if status == "unsupported" and reason:
-            return ""
-        return f"{status}: {self.message[path]}"
-
-    @property
-    def in_scope(self) -> bool:
-        return not any(r in OUT_OF_SCOPE for r in self.reason.values())
-
-
-class BatchRun:
-    """One batch in a process of its own.  Sends (index, path, status, message), index -1: built."""
-
-    def __init__(self, cases: Sequence[Case], quick: bool) -> None:
-        self.cases = list(cases)
-        context = multiprocessing.get_context("fork")
-        self.pipe, theirs = context.Pipe(duplex=False)
-        self.process = context.Process(target=work, args=(self.cases, theirs, quick), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.deadline = time.monotonic() + BUILD_SECONDS
-        self.current: tuple[int, str] = (-1, "")
-        self.fault = ""  # what the C++ compiler said
+    if quick:
+        toolchain.COMMON_FLAGS = tuple("-O1" if f == "-O3" else f for f in toolchain.COMMON_FLAGS)
+    level = "x86-64-v3" if quick else "native"
+    return CompileOptions.make(target=f"cpu:{level}", jobs=1, threads=1)
 
 
 def work(cases: Sequence[Case], pipe: Connection, quick: bool) -> None:
     """In the child: imports all, evaluates all, compiles all at once, runs all."""
-    from graphwright.compiler.codegen import toolchain
     from graphwright.compiler.driver import compile_batch
-    from graphwright.compiler.options import CompileOptions
     from graphwright.errors import CompileError, GraphwrightError, UnsupportedError
     from graphwright.frontends.onnx import import_model
     from graphwright.runtime import load
 
-    options = CompileOptions.make(
-        target="cpu:x86-64-v3" if quick else "cpu:native", jobs=1, threads=1
-    )
-    if quick:
-        toolchain.COMMON_FLAGS = tuple("-O1" if f == "-O3" else f for f in toolchain.COMMON_FLAGS)
+    options = quick_options(quick)
 
     def tell(index: int, path: str, status: str, message: str = "") -> None:
         pipe.send((index, path, status, message[:600]))
@@ -187,75 +150,11 @@ def run_cases(
     progress: bool = False,
 ) -> Iterator[Verdict]:
     """A verdict of every case, in the order in which they are ready."""
-    verdicts = {c.name: Verdict(c) for c in cases}
-    for case, verdict in zip(cases, verdicts.values(), strict=True):
-        model = case.load()[0]
-        verdict.reason = {path: why_not(case, model, path) for path in PATHS}
-    count = -(-len(cases) // batch)
-    # Neighbours by name are alike, so that they share kernels.
-    waiting = [list(cases[i * batch : (i + 1) * batch]) for i in range(count)]
-    running: list[BatchRun] = []
-    open_names = set(verdicts)
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            running.append(BatchRun(waiting.pop(0), quick))
-        wait([r.pipe for r in running], timeout=1)
-        for run in list(running):
-            is_done = _receive(run, verdicts)
-            if not is_done and time.monotonic() > run.deadline:
-                run.process.kill()
-                is_done, how = True, "hang"
-            else:
-                how = "crash"
-            if is_done:
-                run.process.join()
-                running.remove(run)
-                waiting += _rest(run, verdicts, how)
-        done = [n for n in open_names if len(verdicts[n].status) == len(PATHS)]
-        open_names.difference_update(done)
-        for name in done:
-            yield verdicts[name]
-        if progress and sys.stderr.isatty():
-            print(f"\r{len(open_names)} to go ", end="", file=sys.stderr, flush=True)
-
-
-def _receive(run: BatchRun, verdicts: dict[str, Verdict]) -> bool:
-    """Takes what a run has sent; whether it has ended."""
-    try:
-        while run.pipe.poll():
-            index, path, status, message = run.pipe.recv()
-            run.deadline = time.monotonic() + (BUILD_SECONDS if index < 0 else CASE_SECONDS)
-            if status == "start":
-                run.current = (index, path)
-            elif index < 0:
-                run.current, run.fault = (-1, status), message
-            else:
-                verdict = verdicts[run.cases[index].name]
-                verdict.status[path], verdict.message[path] = status, message
-    except EOFError:
-        return True
-    return False
-
-
-def _rest(run: BatchRun, verdicts: dict[str, Verdict], how: str) -> list[list[Case]]:
-    """What is left of a batch that has ended: new batches."""
-    left = [c for c in run.cases if len(verdicts[c.name].status) < len(PATHS)]
-    index, path = run.current
-    if not left:
-        return []
-    if index >= 0 and run.cases[index] in left:  # it ended inside a case
-        verdict = verdicts[run.cases[index].name]
-        for p in PATHS:
-            verdict.status.setdefault(p, how)
-            verdict.message.setdefault(p, f"on the path {path}")
-        left.remove(run.cases[index])
-        return [left] if left else []
-    if len(left) == 1:
-        verdict = verdicts[left[0].name]
-        verdict.status["compiled"], verdict.message["compiled"] = "error", run.fault or how
-        return []
-    half = len(left) // 2
-    return [left[:half], left[half:]]
+    verdicts = [Verdict(c) for c in cases]
+    for verdict in verdicts:
+        model = verdict.case.load()[0]
+        verdict.reason = {path: why_not(verdict.case, model, path) for path in PATHS}
+    return run_batches(verdicts, work, jobs=jobs, batch=batch, quick=quick, progress=progress)
 
 
 def summary(verdicts: Sequence[Verdict]) -> dict[str, Any]:

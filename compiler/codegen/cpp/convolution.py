@@ -157,4 +157,6 @@ def conv_fields(
         put(f"dilation[{axis}]", f"dilation_{letter}", root.attribute("dilations")[i], 1)
         put(f"pad[{axis}]", f"pad_{letter}", root.attribute("low")[i], 0)
         put(f"xs[{axis}]", f"xs_{letter}", source.strides[2 + i], 0)
+    if any(dims.prove(d, ">", 0) is not True for d in out):
+        lines.append("if (c.n * c.co * c.out[0] * c.out[1] * c.out[2] == 0) return;")
     return lines

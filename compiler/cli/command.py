@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run an artifact (or a model) on inputs",
     "bench": "time an artifact or a model",
     "refit": "give an artifact new weights, without compiling",
+    "cache": "look into the cache of compiled kernels, or empty it",
     "inspect": "show what is inside an artifact or a model",
     "verify": "compare a model with a reference, and find what is wrong",
     "explain": "say what an exit code or error means, and what to do",

@@ -75,8 +75,9 @@ def build_libraries(
         for level in levels:
             records = [_record(tools, level, unit) for unit in units]
             keys = [key_of(r) for r in records]
-            library_keys[level] = key_of({"link": list(tools.link_flags()), "objects": keys})
-            known = cache.get(library_keys[level])
+            parts = {"link": list(tools.link_flags()), "objects": keys}
+            library_keys[level] = key_of(parts)
+            known = cache.get(library_keys[level], {"level": level, **parts})
             if known is not None:
                 libraries[level] = known
                 counts.cached += len(units)
@@ -90,14 +91,14 @@ def build_libraries(
         def compile_one(item: tuple[str, str, str, dict[str, Any]]) -> None:
             level, key, unit, record = item
             path = folder / f"{key}.o"
-            known = cache.get(key)
+            known = cache.get(key, record)
             if known is not None:
                 path.write_bytes(known)
                 counts.cached += 1
                 return
             _compile(tools, level, unit, path, cache_dir)
             counts.compiled += 1
-            cache.put(key, path.read_bytes(), {k: v for k, v in record.items() if k != "source"})
+            cache.put(key, path.read_bytes(), {"level": level, **record})
 
         # The largest first: the last one to finish decides.
         missing.sort(key=lambda item: -len(item[2]))
@@ -108,7 +109,11 @@ def build_libraries(
         for level, keys in objects.items():
             data = _link(tools, level, [folder / f"{k}.o" for k in keys], folder / f"{level}.so")
             libraries[level] = data
-            cache.put(library_keys[level], data, {"level": level, "objects": keys})
+            cache.put(
+                library_keys[level],
+                data,
+                {"level": level, "link": list(tools.link_flags()), "objects": keys},
+            )
     return {level: libraries[level] for level in levels}
 
 

@@ -3,7 +3,8 @@
 `KEY.bin` beside `KEY.json`, a readable record with the checksum of the file.  Both are written to a
 temporary name and renamed, the record last; a missing, truncated or changed file is a miss, so a
 process killed at any moment leaves nothing that is believed.  A directory that cannot be written is
-no error: the cache then holds nothing.
+no error: the cache then holds nothing.  `lookups.jsonl` beside the objects says what was asked for
+lately, whether it was there, and of what it would have been made; `cache_report.py` reads it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphwright.errors import InputError
+
+LOOKUPS = "lookups.jsonl"
+LARGEST_LOG = 2**20  # bytes; the older half goes when there are more
+TAKEN, ABSENT, DAMAGED = "taken", "not there", "damaged"
 
 
 def default_cache_dir() -> Path | None:
@@ -47,24 +53,62 @@ def key_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def readable(parts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parts of a key for records: a source by its digest."""
+    out = dict(parts or {})
+    if isinstance(out.get("source"), str):
+        out["source"] = hashlib.sha256(out["source"].encode()).hexdigest()
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectCache:
     """A folder of cached files; None caches nothing."""
 
     folder: Path | None
 
-    def get(self, key: str) -> bytes | None:
-        """The file, or None when it is not there or not what was written."""
+    def get(self, key: str, parts: Mapping[str, Any] | None = None) -> bytes | None:
+        """The file, or None when it is not there or not what was written.  `parts`, of which the key
+        was made, are noted for those who ask why.
+        """
         if self.folder is None:
             return None
         path = self._path(key)
+        data, outcome = None, TAKEN
         try:
             record = json.loads(path.with_suffix(".json").read_text())
             data = path.read_bytes()
+        except FileNotFoundError:
+            outcome = ABSENT
         except (OSError, ValueError):
-            return None
-        good = isinstance(record, dict) and record.get("sha256") == hashlib.sha256(data).hexdigest()
-        return data if good else None
+            outcome = DAMAGED
+        else:
+            found = record.get("sha256") if isinstance(record, dict) else None
+            if found != hashlib.sha256(data).hexdigest():
+                data, outcome = None, DAMAGED
+        self._note(path, key, outcome, parts)
+        return data
+
+    def _note(self, path: Path, key: str, outcome: str, parts: Mapping[str, Any] | None) -> None:
+        assert self.folder is not None
+        line = {
+            "time": round(time.time()),
+            "key": key,
+            "outcome": outcome,
+            "parts": readable(parts),
+        }
+        log = self.folder / LOOKUPS
+        try:
+            if outcome == TAKEN:
+                os.utime(path)  # when it was last of use
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            if log.stat().st_size > LARGEST_LOG:
+                lines = log.read_bytes().splitlines(keepends=True)
+                _write(log, b"".join(lines[len(lines) // 2 :]))
+        except OSError:
+            return
 
     def put(self, key: str, data: bytes, record: Mapping[str, Any]) -> None:
         """Stores a file with its record."""
@@ -72,7 +116,8 @@ class ObjectCache:
             return
         path = self._path(key)
         text = json.dumps(
-            {**record, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}, indent=1
+            {**readable(record), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+            indent=1,
         )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,6 +38,7 @@ from graphwright.compiler.passes.pipelines import default_pipeline
 from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.precision import ops_of
 from graphwright.compiler.refit_table import MEMBER as REFIT
+from graphwright.compiler.specialisation import check_specialisation, problems_of
 from graphwright.compiler.target import Target
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
 from graphwright.runtime.cpu import native_needs
@@ -126,6 +127,7 @@ def _plan(
     tell: Tell,
 ) -> Assembly:
     """All that is decided before kernels are built."""
+    check_specialisation(graph, options.allow)
     optimise(graph, target, options, listeners=listeners)
     tell("emitting kernels", 0, 0)
     steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
@@ -170,12 +172,13 @@ def _finish(
 
 def check_graph(graph: Graph, target: Target, options: CompileOptions) -> tuple[Problem, ...]:
     """Every op of a graph that has no kernel for the target; the graph is rewritten on the way."""
+    problems = problems_of(graph, options.allow)
     optimise(graph, target, replace(options, check_passes="off"))
     try:
         emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
     except UnsupportedError as error:
-        return error.problems
-    return ()
+        return (*problems, *error.problems)
+    return tuple(problems)
 
 
 def optimise(

@@ -142,7 +142,15 @@ class Signature:
         left = evaluate_expression(constraint.left, sizes)
         right = evaluate_expression(constraint.right, sizes)
         if not relation_holds(constraint.relation, left, right):
-            raise violated(constraint, left, right, sizes)
+            raise violated(constraint, left, right, sizes, self._where())
+
+    def _where(self) -> dict[str, str]:
+        """From which input and axis each symbol comes, in words."""
+        return {
+            name: f"input {self.inputs[at[0]].name!r}, axis {at[1]}"
+            for name, at in self._bound_at.items()
+            if at is not None
+        }
 
     def _explain(self, expression: Any, want: int) -> str:
         text = format_expression(expression)
@@ -165,14 +173,20 @@ def relation_holds(relation: str, left: int, right: int) -> bool:
 
 
 def violated(
-    constraint: ConstraintSpec, left: int, right: int, sizes: Mapping[str, int]
+    constraint: ConstraintSpec,
+    left: int,
+    right: int,
+    sizes: Mapping[str, int],
+    where: Mapping[str, str] | None = None,
 ) -> InputError:
-    """The error for a constraint whose sides are these numbers."""
+    """The error for a constraint whose sides are these numbers; `where` each size comes from."""
     relation = _RELATION_WORDS.get(constraint.relation, constraint.relation)
+    named = symbols_in(constraint.left) | symbols_in(constraint.right)
+    used = {n: s for n, s in sizes.items() if n in named}
     return InputError(
         f"want {format_expression(constraint.left)} {relation} "
         f"{format_expression(constraint.right)}, got {left} and {right} for "
-        f"{_show(sizes)}: {constraint.reason}"
+        f"{_show(used or sizes, where)}: {constraint.reason}"
     )
 
 
@@ -186,5 +200,7 @@ def describe(spec: TensorSpec) -> str:
     return f"{spec.dtype}[{', '.join(map(format_expression, spec.shape))}]"
 
 
-def _show(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{k} = {v}" for k, v in sizes.items()) or "constant sizes"
+def _show(sizes: Mapping[str, int], where: Mapping[str, str] | None = None) -> str:
+    known = where or {}
+    shown = (f"{k} = {v}" + (f" ({known[k]})" if k in known else "") for k, v in sizes.items())
+    return ", ".join(shown) or "constant sizes"

@@ -276,12 +276,22 @@ class Graph:
             for symbol in body.symbols.values():
                 self.add_symbol(symbol)
         if inference.constraints:
-            known = set(self.constraints)
-            self.constraints += [c for c in dict.fromkeys(inference.constraints) if c not in known]
+            self.constrain(inference.constraints, next(iter(op.origins), ""))
         self._ops[op.id] = op
         self._link(op, before)
         self._notify("added", op)
         return op
+
+    def constrain(self, constraints: Iterable[Constraint], node: str = "") -> None:
+        """Adds what is new among them; `node` needed it, which the reason then says first."""
+        known = {(c.left, c.relation, c.right) for c in self.constraints}
+        for c in constraints:
+            key = (c.left, c.relation, c.right)
+            if key in known:
+                continue
+            known.add(key)
+            told = c.reason if not node or node in c.reason else f"{node}: {c.reason}"
+            self.constraints.append(Constraint(*key, told))
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Every use of `old`, graph outputs included, becomes a use of `new`."""

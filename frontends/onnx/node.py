@@ -299,7 +299,7 @@ class Node:
         return out
 
     def _constrain(self, constraints: Sequence[Constraint]) -> None:
-        self.graph.constraints += [c for c in constraints if c not in self.graph.constraints]
+        self.graph.constrain(constraints, self.origin)
 
     def dtype(self, number: int) -> DType:
         return element_type(number, f"{self.type} {self.origin}")

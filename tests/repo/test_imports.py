@@ -31,6 +31,7 @@ COMPILER = [
         "numeric_check",
         "precision",
         "refit_table",
+        "specialisation",
         "trace",
         "tune",
     )
@@ -70,6 +71,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/precision.py": ([IR], STANDARD),
+    "compiler/specialisation.py": ([IR, ERRORS], STANDARD),
     "compiler/refit_table.py": (["graphwright.compiler.codegen", IR], STANDARD),
     "compiler/refit.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.refit_table",

@@ -39,11 +39,21 @@ def test_paths_named_in_code_exist(document: Path) -> None:
     assert not broken
 
 
-def known_flags() -> set[str]:
-    flags = {"--help", "--version"}
+def known_commands() -> dict[str, click.Command]:
+    """Every command, those of groups as well, by name."""
+    found: dict[str, click.Command] = {}
     for name in graphwright.list_commands(click.Context(graphwright)):
         command = graphwright.get_command(click.Context(graphwright), name)
         assert command is not None
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {f"{name} {n}": c for n, c in command.commands.items()}
+    return found
+
+
+def known_flags() -> set[str]:
+    flags = {"--help", "--version"}
+    for command in known_commands().values():
         for parameter in command.params:
             flags |= {o for o in parameter.opts if o.startswith("--")}
     return flags
@@ -58,8 +68,7 @@ def test_flags_exist() -> None:
 
 
 def test_every_flag_has_a_help_text() -> None:
-    for name in graphwright.list_commands(click.Context(graphwright)):
-        command = graphwright.get_command(click.Context(graphwright), name)
-        assert command is not None and command.help
+    for name, command in known_commands().items():
+        assert command.help
         bare = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
         assert not bare, f"{name}: {bare}"

@@ -47,6 +47,13 @@ class Values:
         """The boundary that the metadata describe; None when all values are tensors."""
         return cls(metadata[KEY]) if KEY in metadata else None
 
+    def check_counts(self, inputs: int, outputs: int) -> None:
+        """Raises ArtifactError unless every index is of one of so many tensors."""
+        for forms, count in ((self.inputs, inputs), (self.outputs, outputs)):
+            for name, form in forms:
+                if any(not 0 <= index < count for index in _all_indices(form)):
+                    raise ArtifactError(f"metadata {KEY}: {name!r} has a tensor that is not there")
+
     @property
     def input_names(self) -> list[str]:
         return [name for name, _ in self.inputs]
@@ -102,8 +109,10 @@ class Values:
 
 
 def _check(form: Any) -> None:
-    if isinstance(form, int) and not isinstance(form, bool):
+    if type(form) is int:
         return
+    if not isinstance(form, dict):
+        raise TypeError(f"no layout: {form}")
     parts: list[Any]
     if "items" in form:
         parts = form["items"]
@@ -118,8 +127,16 @@ def _check(form: Any) -> None:
         parts = [] if isinstance(present, bool) else [present]
         if content is not None:
             _check(content)
-    if not all(isinstance(p, int) and not isinstance(p, bool) for p in parts):
+    if not all(type(p) is int for p in parts):
         raise ValueError(f"not indices of tensors: {parts}")
+
+
+def _all_indices(form: Any) -> list[int]:
+    if isinstance(form, int) or "optional" not in form:
+        return _indices(form)
+    present, content = form["optional"], form["content"]
+    own = [] if isinstance(present, bool) else [present]
+    return [*own, *([] if content is None else _all_indices(content))]
 
 
 def describe(form: Any) -> str:

@@ -64,6 +64,8 @@ class CompiledModel:
         described = artifact.manifest.metadata.get(CALL)
         self._calling = None if described is None else Calling(described, artifact.manifest)
         self._values = Values.of(artifact.manifest.metadata)
+        if self._values is not None:
+            self._values.check_counts(self._count, len(self._signature.outputs))
         self._state: dict[str, Any] = {}
         self._lock = threading.Lock()  # state passes from call to call
 

@@ -109,8 +109,11 @@ def split_to_sequence(node: Node) -> Entry:
         return _parts(node, x, axis, node.dims(1, "split"))
     known = node.known(split)
     size = None if known is None else known.reshape(()).item()
-    is_known = isinstance(size, int) and size > 0 and isinstance(extent, int)
-    if is_known and extent <= size * MOST_ITEMS:
+    if (
+        isinstance(size, int)
+        and isinstance(extent, int)
+        and 0 < size <= extent <= size * MOST_ITEMS
+    ):
         ends = [min(size, extent - start) for start in range(0, extent, size)]
         return _parts(node, x, axis, ends)
     return _equal_parts(node, x, axis, split)

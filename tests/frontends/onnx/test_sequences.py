@@ -12,7 +12,8 @@ from compiled_harness import check, compiled
 from onnx import TensorProto, helper
 from onnx_models import imported, model_of
 
-from graphwright.errors import InputError, UnsupportedError
+from graphwright.containers import Values
+from graphwright.errors import ArtifactError, InputError, UnsupportedError
 from graphwright.frontends.onnx import import_model
 
 F = np.float32
@@ -275,3 +276,53 @@ def test_elements_of_unknown_rank_are_not_read() -> None:
     )
     with pytest.raises(UnsupportedError, match="declare the shape of the sequence's elements"):
         import_model(model)
+
+
+CHOICE = """g (float[B, 2] x, bool c) => (seq(float[N, M]) q, float[K, 2] y, int64 n) {
+  q = If(c) <then_branch = t () => (seq(float[N, M]) u) { e = Neg(x)  u = SequenceConstruct(x, e) },
+             else_branch = f () => (seq(float[N, M]) v) { v = SequenceConstruct(x) }>
+  y = ConcatFromSequence<axis = 0>(q)  n = SequenceLength(q)
+}"""
+
+
+def test_branches_that_yield_sequences_of_two_lengths() -> None:
+    (x,) = ragged(3, width=2)
+    feeds = [{"x": x, "c": np.array(True)}, {"x": x[:1], "c": np.array(False)}]
+    answers = [
+        [[x, -x], np.concatenate([x, -x]), np.array(2)],
+        [[x[:1]], x[:1], np.array(1)],
+    ]
+    check(imported(model_of(CHOICE)), feeds, answers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"inputs": [], "outputs": [["y", {"stack": true}]]}', '{"inputs": [["x", 7, 8]]}',
+     '{"inputs": [], "outputs": [["y", "z"]]}', '{"inputs": [], "outputs": [["y", {"packed": [0]}]]}'],
+)  # fmt: skip
+def test_a_damaged_description_of_values(text: str) -> None:
+    with pytest.raises(ArtifactError, match=r"metadata graphwright\.values"):
+        Values(text)
+
+
+def test_a_description_of_other_tensors_than_there_are() -> None:
+    values = Values('{"inputs": [["x", 0]], "outputs": [["o", {"optional": 1, "content": 2}]]}')
+    values.check_counts(1, 3)
+    with pytest.raises(ArtifactError, match="'o' has a tensor that is not there"):
+        values.check_counts(1, 2)
+
+
+def test_what_callers_may_give() -> None:
+    (x,) = ragged(2, width=3)
+    run = compiled(imported(model_of(STATIC.replace("float[3, B, 2] s, float[B, 2] last", "seq(float[B, 2]) fewer"))))  # fmt: skip
+    out = run(z=x[:, :2].copy(), x=np.concatenate([x, x], 1))
+    y = np.zeros_like(out[0])
+    again = run.run({"x": np.concatenate([x, x], 1), "z": x[:, :2].copy()}, out={"y": y})
+    assert again["y"] is y
+    np.testing.assert_array_equal(y, out[0])
+    with pytest.raises(InputError, match="output 'fewer' is a sequence: it takes no memory"):
+        run(x=np.concatenate([x, x], 1), z=x[:, :2].copy(), out=[None, None, y])
+    with pytest.raises(InputError, match="no input 'w'; it has: x, z"):
+        run(w=x)
+    with pytest.raises(InputError, match="'x' is given twice"):
+        run(x, x=x)

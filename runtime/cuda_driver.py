@@ -8,6 +8,7 @@ own words.  The bindings are imported on first use, never by `import graphwright
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from graphwright.errors import ArtifactError, ResourceError
 
 
+@functools.cache
 def _driver() -> Any:
     try:
         return importlib.import_module("cuda.bindings.driver")

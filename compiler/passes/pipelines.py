@@ -37,7 +37,7 @@ def default_pipeline(
     if target.kind == "cpu":
         contractions = f"quantize-contractions,{FLOATS}"
     else:
-        contractions = "merge-siblings,fold-constants{dequantize=true},eliminate-dead"
+        contractions = "merge-siblings,pad-channels,fold-constants{dequantize=true},eliminate-dead"
     return (
         f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{contractions},propagate-layout,{LOWER},order"
     )

@@ -16,6 +16,7 @@ NAMES: tuple[str, ...] = (
     "fold-batch-norm",
     "set-precision",
     "merge-siblings",
+    "pad-channels",
     "quantize-contractions",
     "propagate-layout",
     "fuse",

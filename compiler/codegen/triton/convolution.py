@@ -74,7 +74,7 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     )  # fmt: skip
     by_tap = inner_order and not lone and channels % 16 == 0 and dtype.bits <= 32
     step = channels if by_tap else 0
-    gathers = not lone and not by_tap
+    gathers = not lone and not by_tap and not (inner_order and channels % 4 == 0)
     product = tile.product(dtype, step=step, tf32=tf32, can_stream=streams, gathers=gathers)
     config = choose(product, capability())
     inner_weights = w.type.layout is not None and w.type.layout.order[-1] == 1

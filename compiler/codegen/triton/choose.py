@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphwright.compiler.codegen.triton.arch import capabilities
+
 MULTIPROCESSORS = 132
 RATE = 5.98e6  # operations of one multiprocessor's matrix units
 L2_RATE = 9.1e6  # bytes, of all multiprocessors
@@ -79,7 +81,8 @@ def choose(product: Product, capability: int) -> Config:
 
 def candidates(product: Product, capability: int) -> Iterator[Config]:
     """Every tile that suits the sizes and fits the shared memory of a capability."""
-    shared = SHARED_BYTES.get(capability, 99_000)
+    among = capabilities() if capability in capabilities() else (capability,)
+    shared = min(SHARED_BYTES.get(c, 99_000) for c in among)
     walk = product.step or product.depth
     widest_m = max(16, _power(product.rows))
     widest_n = max(32, _power(product.columns))

@@ -9,8 +9,10 @@ pytest.importorskip("torch", reason="the interpreter needs torch")
 from triton_runs import interpret, launch_of
 
 from graphwright.compiler.codegen.triton import convolution, matmul
+from graphwright.compiler.codegen.triton.arch import capability, emitting_for
 from graphwright.compiler.codegen.triton.build import build
-from graphwright.compiler.codegen.triton.choose import Config, Product, choose
+from graphwright.compiler.codegen.triton.choose import Config, Product, candidates, choose
+from graphwright.compiler.target import Target
 
 STREAMED = Config(64, 64, 64, 4, 3, streamed=True)
 SPLIT = Config(32, 32, 32, 4, 3, splits=3)
@@ -130,6 +132,14 @@ def test_compiles_without_a_gpu(name, tmp_path, monkeypatch):
 def test_no_descriptors_for_older_devices():
     _, launch = launch_of(product("8192"), "cuda:sm_80,sm_90")
     assert "map" not in {r.partition(":")[0] for r in launch.kernel.roles}
+
+
+def test_tiles_fit_every_named_device():
+    for target, most in (("cuda:sm_80,sm_89", 99_000), ("cuda:sm_80", 163_000)):
+        with emitting_for(Target.parse(target)):
+            for config in candidates(Product(4096, 4096, 4096, can_split=True), capability()):
+                bytes = (config.block_m + config.block_n) * config.block_k * 2 * config.stages
+                assert bytes <= most
 
 
 @pytest.mark.parametrize(

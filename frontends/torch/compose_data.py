@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import I64
+from graphwright.compiler.ir.types import F64, I64
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -66,6 +66,47 @@ def unique(node: Node) -> Sequence[Value | None]:
     return out
 
 
+def histogram(node: Node) -> Value:
+    """histc with known limits: how many elements each of the equal bins holds."""
+    x = node.x()
+    bins, low, high = (node.static(n) for n in ("bins", "min", "max"))
+    if low == high:
+        raise Refusal("its limits are those of the data", "give min and max")
+    flat = node.cast(node.reshape(x, [x.type.elements, 1]), F64)
+    scale = node.scalar(bins / (high - low), F64)
+    place = node.emit(
+        "floor", node.emit("mul", node.emit("sub", flat, node.scalar(low, F64)), scale)
+    )
+    place = node.emit("minimum", place, node.scalar(bins - 1, F64))
+    inside = node.emit(
+        "logical_and",
+        node.emit("greater_or_equal", flat, node.scalar(low, F64)),
+        node.emit("less_or_equal", flat, node.scalar(high, F64)),
+    )
+    line = node.cast(node.reshape(node.iota(int(bins)), [1, int(bins)]), F64)
+    here = node.emit("logical_and", node.emit("equal", place, line), inside)
+    count = node.emit("reduce_sum", node.cast(here, I64), axes=(0,), keepdims=False)
+    return node.cast(count, x.type.dtype)
+
+
+def grouped_product(node: Node) -> Value:
+    """_grouped_mm: row t times the matrix of its group, where group e ends before row offs[e].
+
+    Every row meets every matrix, and the product that counts is taken.
+    """
+    a, b, ends = node.x(), node.x("mat2"), node.x("offs")
+    node.ignore("out_dtype")
+    if a.type.rank != 2 or b.type.rank != 3 or node.has("bias"):
+        raise Refusal("it groups something other than rows of one matrix by several matrices")
+    rows = a.type.shape[0]
+    place = node.reshape(node.iota(rows), [rows, 1])
+    ended = node.emit("less_or_equal", node.cast(node.unsqueeze(ends, (0,)), I64), place)
+    group = node.emit("reduce_sum", node.cast(ended, I64), axes=(1,), keepdims=True)
+    last = node.size(b.type.shape[0] - 1)
+    tuples = node.concat([node.emit("minimum", group, last), place], 1)
+    return node.emit("gather_nd", node.emit("matmul", node.unsqueeze(a, (0,)), b), tuples)
+
+
 def repeat_interleave(node: Node) -> Value:
     """Each element several times; the counts are one number."""
     x, counts = node.x(), node.arg("repeats")
@@ -86,6 +127,8 @@ COMPOSE: dict[str, Compose] = {
     "nonzero.default": non_zero,
     "nonzero_static.default": non_zero_static,
     "_unique2.default": unique,
+    "histc.default": histogram,
+    "_grouped_mm.default": grouped_product,
     "repeat_interleave.self_int": repeat_interleave,
     "repeat_interleave.self_Tensor": repeat_interleave,
 }

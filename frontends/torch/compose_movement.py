@@ -17,7 +17,7 @@ def same(node: Node) -> Value:
 
 
 def to_out_dtype(node: Node) -> Value:
-    node.ignore("dtype")
+    node.ignore("dtype", "other", "copy")
     return converted(node, node.x())
 
 

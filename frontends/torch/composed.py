@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphwright.frontends.torch import (
     compose_activation,
     compose_attention,
+    compose_control,
     compose_conv,
     compose_data,
     compose_function,
@@ -23,6 +24,7 @@ from graphwright.frontends.torch.node import Compose
 COMPOSE: dict[str, Compose] = {
     **compose_activation.COMPOSE,
     **compose_attention.COMPOSE,
+    **compose_control.COMPOSE,
     **compose_conv.COMPOSE,
     **compose_data.COMPOSE,
     **compose_function.COMPOSE,

@@ -173,6 +173,29 @@ class Importer:
                 f"graphwright: {type(e).__name__}: {e}"
             ) from e
 
+    def import_inner(
+        self, module: torch.fx.GraphModule, operands: Sequence[Any], graph: Graph
+    ) -> list[Any]:
+        """The results of a graph of its own (of a higher-order op), its ops made in `graph`."""
+        kept = self.graph, self.values, self.module
+        self.graph, self.values, self.module = graph, {}, module
+        given = iter(operands)
+        results: Any = ()
+        try:
+            for fx in module.graph.nodes:
+                if fx.op == "placeholder":
+                    self.values[fx] = next(given)
+                elif fx.op == "output":
+                    found = fx.args[0] if isinstance(fx.args[0], list | tuple) else [fx.args[0]]
+                    results = [
+                        self.value_of(r) if isinstance(r, torch.fx.Node) else r for r in found
+                    ]  # type: ignore[union-attr]
+                else:
+                    self.import_node(fx)
+        finally:
+            self.graph, self.values, self.module = kept
+        return list(results)
+
     def report(self, fx: torch.fx.Node, reason: str, fix: str = "") -> None:
         self.values[fx] = TAINTED
         where = source_line(fx)

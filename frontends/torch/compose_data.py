@@ -94,7 +94,8 @@ def grouped_product(node: Node) -> Value:
 
     Every row meets every matrix, and the product that counts is taken.
     """
-    a, b, ends = node.x(), node.x("mat2"), node.x("offs")
+    names = ("self", "mat2") if "self" in node._given else ("input", "weight")
+    a, b, ends = node.x(names[0]), node.x(names[1]), node.x("offs")
     node.ignore("out_dtype")
     if a.type.rank != 2 or b.type.rank != 3 or node.has("bias"):
         raise Refusal("it groups something other than rows of one matrix by several matrices")
@@ -129,6 +130,7 @@ COMPOSE: dict[str, Compose] = {
     "_unique2.default": unique,
     "histc.default": histogram,
     "_grouped_mm.default": grouped_product,
+    "transformers.grouped_mm_fallback.default": grouped_product,  # what transformers has for CPUs
     "repeat_interleave.self_int": repeat_interleave,
     "repeat_interleave.self_Tensor": repeat_interleave,
 }

@@ -35,7 +35,7 @@ CHECKS = {
     "_assert_scalar.default", "_assert_async.msg", "_assert_async.default",
     "_assert_tensor_metadata.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default", "sym_size.int", "sym_stride.int", "sym_numel.default",
-    "sym_storage_offset.default",
+    "sym_storage_offset.default", "sym_is_contiguous.default",
 }  # fmt: skip
 
 

@@ -116,7 +116,7 @@ PACKINGS: Mapping[str, Callable[..., Array]] = {
     "integer_gemm": _integer_gemm,
     "integer_conv": _integer_conv,
     "integer_depthwise": _integer_depthwise,
-    "lstm_integer": _lstm_integer,
+    "integer_lstm": _lstm_integer,
     "recurrent": _recurrent,
     "gru_recurrent": _gru_recurrent,
     "lstm_bias": _lstm_bias,
@@ -168,7 +168,7 @@ def packed_type(packed: Packed, form: PanelShape) -> tuple[str, int]:
             depth = math.prod(shape[1:])
             each = integer_packing.integer_size(depth, shape[0] // groups, shape=form)
             return "uint8", groups * each
-        case "lstm_integer":
+        case "integer_lstm":
             each = integer_packing.integer_size(*shape[1:], shape=form)
             return "uint8", shape[0] * each
         case "integer_depthwise":

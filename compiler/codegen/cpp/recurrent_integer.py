@@ -29,7 +29,7 @@ def emit_lstm_integer(op: Op) -> list[EmittedLaunch]:
         weights, zeros = layer.constant(name), layer.constant(f"{name}_zero")
         if weights is None or zeros is None:
             raise problem(op, f"its {name} is calculated", "make its weights constants")
-        packed = Packed(weights, "lstm_integer", more=(zeros,))
+        packed = Packed(weights, "integer_lstm", more=(zeros,))
         builder.pointer(name, "uint8_t", packed)
         some = bool(packed_zero(zeros.array(), weights.dtype.numpy, "u8").any())
         lines += [f"l.{name} = {name};", f"l.{name}_zeros = {str(some).lower()};"]

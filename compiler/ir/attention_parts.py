@@ -64,6 +64,8 @@ class AttentionParts:
 
     def masked(self, scores: Value) -> Value:
         """The scores with the bias, and -inf for the pairs that do not take part."""
+        if self.bias is not None and self.bias.type.dtype not in (BOOL, scores.type.dtype):
+            scores = self.emit("cast", scores, dtype=self.bias.type.dtype)
         dtype = scores.type.dtype
         if self.bias is not None and self.bias.type.dtype == BOOL:
             fill = self.scalar(self.attributes["fill"], dtype)
@@ -124,6 +126,8 @@ class AttentionParts:
     def values(self, weights: Value) -> Value:
         """weights @ v, [B, H, S, E]; v from `lengths` on does not matter."""
         v = self.v
+        if weights.type.dtype != v.type.dtype:
+            weights = self.emit("cast", weights, dtype=v.type.dtype)
         if self.lengths is not None:
             ends = self.emit("cast", self.lengths, dtype=I64)
             ends = self.emit("reshape", ends, shape=(self.batch, 1, 1, 1))

@@ -10,6 +10,7 @@ from graphwright.compiler.ir.attention_parts import AttentionParts
 from graphwright.compiler.ir.dims import Dim, floordiv, product
 from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.types import F32
+from graphwright.compiler.passes.attention_kernels import has_kernel
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule
 from graphwright.compiler.target import Target
@@ -149,17 +150,12 @@ def attention_with_kernel(op: Op, rw: Rewriter) -> bool | None:
     return rw.replace(rw.value("cast", out, dtype=dtype))
 
 
-LARGEST_HEAD = 256  # elements of a head that a GPU's kernel keeps near
-
-
 @rule("attention")
 def narrow_attention(op: Op, rw: Rewriter) -> bool | None:
     """attention of f32 and 16-bit floats has a kernel where head sizes are known and moderate; else it
     is written out in its own type: matrix units add in f32, and softmax calculates in it."""
-    q, v = (list(op.operands)[i].type for i in (0, 2))
-    sizes = (q.shape[3], v.shape[3])
-    known = all(isinstance(n, int) and 0 < n <= LARGEST_HEAD for n in sizes)
-    if q.dtype.bits <= 32 and known:
+    q, _, v, *_ = (x.type for x in op.operands)
+    if has_kernel("cuda", q, v):
         return rw.fail("it has a kernel")
     return rw.replace(
         AttentionParts(rw.value, rw.scalar, list(op.operands), op.attributes).result()

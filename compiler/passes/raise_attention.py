@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphwright.compiler.ir.dims import Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.types import F32
+from graphwright.compiler.passes.attention_kernels import has_kernel
 from graphwright.compiler.passes.match import (
     broadcasts,
     is_uniform,
@@ -16,7 +17,8 @@ from graphwright.compiler.passes.match import (
     split_uniform,
     uniform_of,
 )
-from graphwright.compiler.passes.rewrite import Rewriter, rule
+from graphwright.compiler.passes.rewrite import Rewriter, Rule, rule
+from graphwright.compiler.target import Target
 
 MOVES = ("reshape", "transpose")
 
@@ -33,8 +35,17 @@ class _Scores:
     bias: Value | None = None
 
 
-@rule("matmul")
-def attention(op: Op, rw: Rewriter) -> bool | None:
+def attention_for(target: Target) -> Rule:
+    """The rule for a target: what decompose would write out again is not raised."""
+
+    @rule("matmul")
+    def attention(op: Op, rw: Rewriter) -> bool | None:
+        return raise_attention(op, rw, target)
+
+    return attention
+
+
+def raise_attention(op: Op, rw: Rewriter, target: Target) -> bool | None:
     """softmax(q k' * scale + bias) v => attention(q, k, v, bias), the scores used nowhere else.
 
     Scales may stand on q, on k' or on the product; the softmax may be in f32 between 16-bit
@@ -56,6 +67,8 @@ def attention(op: Op, rw: Rewriter) -> bool | None:
         return rw.fail("its operands broadcast")
     if any(_is_quantized(x) for x in (q, turned, v)):
         return rw.fail("products of quantized numbers run in integers")
+    if not has_kernel(target.kind, q.type, v.type):
+        return rw.fail("attention of these heads has no kernel")
     q, factor = _unscaled(q, rw)
     turned, other = _unscaled(turned, rw)
     scale = found.scale * factor * other
@@ -64,8 +77,6 @@ def attention(op: Op, rw: Rewriter) -> bool | None:
     operands = [_with_heads(x, rw) for x in (q, k, v)]
     operands = _shared(operands, turned, v, rw)
     bias = _bias(found, rank, rw)
-    if bias is not None and bias.type.dtype is F32 and q.type.dtype is not F32:
-        return rw.fail("its bias is wider than its operands")
     out = rw.value(
         "attention", *operands, *([bias] if bias is not None else []),
         scale=scale, softcap=found.cap, fill=found.fill, empty=empty,

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from graphwright.compiler.ir.graph import Graph, Op, Value
-from graphwright.compiler.passes import raise_activations, raise_attention, raise_norms
+from graphwright.compiler.passes import raise_activations, raise_norms
 from graphwright.compiler.passes.base import Journal, PassResult
 from graphwright.compiler.passes.match import literal_of, op_named
+from graphwright.compiler.passes.raise_attention import attention_for
 from graphwright.compiler.passes.rewrite import Rewriter, Rule, apply_rules, rule, rules_of
 from graphwright.compiler.target import Target
 
@@ -71,7 +72,7 @@ RULES: tuple[Rule, ...] = (
 class RaisePatterns:
     """Recognises what exporters write out: layer and RMS norms, softmax, means, GELU by erf and by
     tanh, SiLU, sigmoid, hard-swish, hard-sigmoid, mish, rows selected by a product with one-hot,
-    and on the CPU attention.
+    and attention where it has a kernel.
 
     Each has one kernel and one rounding instead of several; constants are matched to within the
     precision that exporters write them in.  Requires canonical form (constants on the right, small
@@ -85,6 +86,4 @@ class RaisePatterns:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
-        # Where attention has no kernel, decompose would write out again what is raised here.
-        attention = rules_of(raise_attention) if target.kind == "cpu" else ()
-        return apply_rules(graph, (*RULES, *attention), self.name, journal)
+        return apply_rules(graph, (*RULES, attention_for(target)), self.name, journal)

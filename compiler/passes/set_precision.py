@@ -30,6 +30,8 @@ NARROW_REDUCTIONS = frozenset(
 )
 NARROW_OPAQUE = frozenset({"max_pool", "average_pool", "resize"})
 TENSOR_FLOATS = frozenset({"matmul", "conv", "conv_transpose"})
+# By kind of target: attention's kernel on the CPU is for float32 alone.
+NARROW_CONTRACTIONS = {"cpu": TENSOR_FLOATS, "cuda": TENSOR_FLOATS | {"attention"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,13 @@ class SetPrecision:
     keep: tuple[str, ...] = ()
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
-        del target
         if self.to != "tf32" and self.to not in NARROW:
             raise InputError(f"set-precision: to is {self.to!r}, want fp16, bf16 or tf32")
         changed = 0
         kept: set[str] = set()
         for current in graphs_of(graph):
             with Rewriter(current, self.name, journal, required=True) as rw:
-                narrowing = Narrowing(rw, self.to, self.keep)
+                narrowing = Narrowing(rw, self.to, self.keep, NARROW_CONTRACTIONS[target.kind])
                 for op in current.ops:
                     if op.kind not in (Kind.CONTROL, Kind.FUSED):
                         narrowing.visit(op)
@@ -73,11 +74,18 @@ class SetPrecision:
         return PassResult(changed > 0, notes, {"narrowed": changed} if changed else {})
 
 
+def _is_added(op: Op, index: int) -> bool:
+    """Whether an operand is added to sums in float32: the bias of attention, a mask as a rule."""
+    return op.name == "attention" and index == 3
+
+
 class Narrowing:
     """The state of one graph: which values exist in the narrow type."""
 
-    def __init__(self, rw: Rewriter, to: str, keep: tuple[str, ...]) -> None:
-        self.rw, self.to, self.keep = rw, to, keep
+    def __init__(
+        self, rw: Rewriter, to: str, keep: tuple[str, ...], contractions: frozenset[str]
+    ) -> None:
+        self.rw, self.to, self.keep, self.contractions = rw, to, keep, contractions
         self.narrow: dict[
             Value, Value
         ] = {}  # float32 value -> the 16-bit value it was widened from
@@ -108,7 +116,7 @@ class Narrowing:
 
     def _narrows(self, op: Op, floats: list[Value]) -> bool:
         if op.kind is Kind.CONTRACTION:
-            return op.name in TENSOR_FLOATS
+            return op.name in self.contractions
         if op.name == "gather":  # a table of embeddings is a weight
             table = op.operands[0]
             if table.op is not None and table.op.name == "constant" and floats:
@@ -129,7 +137,12 @@ class Narrowing:
 
     def _rewrite(self, op: Op) -> None:
         with self.rw.step("narrow", op):
-            operands = [self._narrowed(v, op) if v.type.dtype == F32 else v for v in op.operands]
+            operands = [
+                self._narrowed(v, op)
+                if v.type.dtype == F32 and (v in self.narrow or not _is_added(op, i))
+                else v
+                for i, v in enumerate(op.operands)
+            ]
             attributes: dict[str, Any] = dict(op.attributes)
             made = self.rw.create(op.name, operands, attributes).result
             made.name, made.equals = op.result.name, op.result.equals

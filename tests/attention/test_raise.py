@@ -181,4 +181,17 @@ def test_quantized_products_stay() -> None:
 
 
 def test_only_where_there_is_a_kernel() -> None:
-    assert raised(graph_of(SPELLINGS["scaled"][0]), "cuda:sm_90") == []
+    """A GPU's kernel holds whole heads; raising others would be undone by decompose for ever."""
+    assert len(raised(graph_of(SPELLINGS["scaled"][0]), "cuda:sm_90")) == 1
+    wide = """graph @main() {
+  input %q: f32[1, 2, 3, 300]
+  input %t: f32[1, 2, 300, 4]
+  input %v: f32[1, 2, 4, 16]
+  %s = matmul(%q, %t) : f32[1, 2, 3, 4]
+  %p = softmax(%s) {axis = 3} : f32[1, 2, 3, 4]
+  %out = matmul(%p, %v) : f32[1, 2, 3, 16]
+  return %out as "out"
+}"""
+    graph = parse_graph(wide, registry=REGISTRY)
+    assert raised(graph, "cuda:sm_90") == []
+    assert len(raised(graph, "cpu")) == 1

@@ -83,11 +83,11 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     keys = p.stored(lowering.at(k, (at[0], head, j, d)))
     type = triton_type(dtype)
     p.line(f"scores = tl.dot(query, {keys}, input_precision='ieee')")
-    _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
+    exp = _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
     p.line("most = tl.maximum(peak, tl.max(scores, axis=1))")
     p.line("level = tl.where(most == float('-inf'), 0.0, most)")
-    p.line("weights = tl.exp2(scores - level[:, None])")
-    p.line("fade = tl.exp2(peak - level)")
+    p.line(f"weights = tl.{exp}(scores - level[:, None])")
+    p.line(f"fade = tl.{exp}(peak - level)")
     p.line("total = total * fade + tl.sum(weights, axis=1)")
     p.line("peak = most")
     p.forget(j)
@@ -100,7 +100,8 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     p.leave(saved)
     p.bind(e, "e[None, :]", mask_e)
     empty = "0.0" if root.attribute("empty") == "zero" else "float('nan')"
-    p.line(f"sums = tl.where(peak[:, None] == float('-inf'), {empty}, sums / total[:, None])")
+    # (the sum, not the peak: a row of NaN has no peak, and is not empty)
+    p.line(f"sums = tl.where(total[:, None] == 0, {empty}, sums / total[:, None])")
     store_product(region, root, p, (at[0], at[1], m, e), (m, e))
     grid = (dims.ceildiv(steps, block_m), parts)
     stem = "_".join(o.name for o in region.body.ops)
@@ -127,7 +128,7 @@ def _limits(
     limit = p.dim(length)
     if len(root.operands) > 4:
         limit = f"{p.node(lowering.at(root.operands[4], (batch,)))}.to(tl.int32)"
-        p.line(f"limit = {limit}")
+        p.line(f"limit = tl.minimum({limit}, {p.dim(length)})")
         limit = "limit"
     offset = p.dim(root.attribute("offset"))
     first = offset if root.attribute("align") == "start" else f"{limit} - {p.dim(steps)} + {offset}"
@@ -148,8 +149,12 @@ def _limits(
 def _finish_scores(
     p: Printer, root: Op, lowering: Lowering, at: tuple[Dim, Dim, Dim, Dim], *, masked: bool,
     place: str,
-) -> None:  # fmt: skip
-    """From products to scores in powers of two: scale, cap, bias, and -inf where nothing takes part."""
+) -> str:  # fmt: skip
+    """From products to scores: scale, cap, bias, and -inf where nothing takes part.
+
+    Returns whether weights are their "exp" or "exp2": powers of two save a product, but masks hold
+    the least float, which times log2(e) is infinite.
+    """
     scale, cap = float(root.attribute("scale")), float(root.attribute("softcap"))
     _, k, _, *more = root.operands
     bias = more[0] if more else None
@@ -169,7 +174,6 @@ def _finish_scores(
                 p.line(f"scores = tl.where({text}, scores, {shown})")
             else:
                 p.line(f"scores = scores + {text}")
-        p.line(f"scores = scores * {LOG2_E!r}")
     conditions = ["in_j[None, :]"] if masked else []
     left, right = root.attribute("window")
     if root.attribute("causal"):
@@ -180,3 +184,4 @@ def _finish_scores(
         conditions.append(f"(j[None, :] >= place[:, None] - {left})")
     if conditions:
         p.line(f"scores = tl.where({' & '.join(conditions)}, scores, float('-inf'))")
+    return "exp2" if bias is None and not cap else "exp"

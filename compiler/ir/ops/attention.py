@@ -26,7 +26,7 @@ from graphwright.compiler.ir.ops.checks import (
     require_shape,
 )
 from graphwright.compiler.ir.ops.precision import accumulate, results
-from graphwright.compiler.ir.types import BOOL, TensorType
+from graphwright.compiler.ir.types import BOOL, F32, TensorType
 
 
 class Attention(OpDef):
@@ -37,7 +37,7 @@ class Attention(OpDef):
     and rounded once; f64 stays f64.
 
     The score of a pair, in this order: scale * sum over D; softcap * tanh(score / softcap), unless
-    softcap is 0; plus `bias`, when that is of q's type.  A `bias` of bools hides pairs where it is
+    softcap is 0; plus `bias`, when that is of q's type or f32.  A `bias` of bools hides pairs where it is
     false: their score becomes `fill`.  `bias` broadcasts to [B, H, S, T] (its missing axes are the
     first); a true scalar is the neutral one, needed where `lengths` follow.
 
@@ -85,8 +85,8 @@ class Attention(OpDef):
             inference.require(heads % groups, "==", 0, "attention: heads of q over those of k")
         if len(types) > 3:
             bias, full = types[3], (batch, heads, steps, length)
-            if bias.dtype not in (BOOL, q.dtype):
-                raise InferenceError(f"attention: bias is {bias}, want bool or {q.dtype}")
+            if bias.dtype not in (BOOL, q.dtype) and (bias.dtype is not F32 or q.dtype.bits > 32):
+                raise InferenceError(f"attention: bias is {bias}, want bool, {q.dtype} or f32")
             if bias.rank > 4:
                 raise InferenceError(f"attention: bias is {bias}, want rank 4 or less")
             for axis, extent in enumerate(bias.shape, 4 - bias.rank):

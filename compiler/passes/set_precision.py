@@ -98,7 +98,7 @@ class Narrowing:
         if self._is_kept(op):
             return
         if self.to == "tf32":
-            if op.name in TENSOR_FLOATS:
+            if "tf32" in op.definition.attributes:
                 with self.rw.step("use-tf32", op):
                     made = self.rw.create(op.name, op.operands, {**op.attributes, "tf32": True})
                     made.result.name = op.result.name

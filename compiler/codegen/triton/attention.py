@@ -82,7 +82,8 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     p.bind(j, "j[None, :]", "in_j[None, :]" if masked else "")
     keys = p.stored(lowering.at(k, (at[0], head, j, d)))
     type = triton_type(dtype)
-    p.line(f"scores = tl.dot(query, {keys}, input_precision='ieee')")
+    precision = "tf32" if root.attribute("tf32") else "ieee"
+    p.line(f"scores = tl.dot(query, {keys}, input_precision='{precision}')")
     exp = _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
     p.line("most = tl.maximum(peak, tl.max(scores, axis=1))")
     p.line("level = tl.where(most == float('-inf'), 0.0, most)")
@@ -95,7 +96,8 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     p.bind(e, "e[None, :]", mask_e)
     values = p.stored(lowering.at(v, (at[0], head, j, e)))
     p.line(
-        f"sums = tl.dot(weights.to({type}), {values}, sums * fade[:, None], input_precision='ieee')"
+        f"sums = tl.dot(weights.to({type}), {values}, sums * fade[:, None], "
+        f"input_precision='{precision}')"
     )
     p.leave(saved)
     p.bind(e, "e[None, :]", mask_e)

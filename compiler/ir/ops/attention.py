@@ -49,6 +49,8 @@ class Attention(OpDef):
     The position of query i is i + offset when `align` is "start" (offset is the length of the past,
     if any), and i + length - S + offset when it is "end", where length is `lengths[b]` or T.
 
+    `tf32` allows products with operands rounded to 10 bits, where the device has them.
+
     A row whose scores are all -inf gives zeros (`empty` is "zero": what ONNX and torch's
     scaled_dot_product_attention define) or NaN ("nan": what a softmax written out gives).
     """
@@ -65,6 +67,7 @@ class Attention(OpDef):
         "softcap": Attribute("float", 0.0),
         "fill": Attribute("float", -np.inf),
         "empty": Attribute("str", "zero"),
+        "tf32": Attribute("bool", False),
     }
 
     def infer(

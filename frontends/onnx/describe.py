@@ -16,7 +16,7 @@ INLINE = 16
 def describe(proto: onnx.ModelProto) -> dict[str, Any]:
     """{name, inputs, ops, outputs, output_names}: a graph's record as docs/trace.md says.
 
-    An initializer is an op `constant` named after its tensor; an absent optional input is left out
+    An initializer or Constant node is an op `constant` named after its tensor; an absent optional input is left out
     and said in the attribute `inputs`.
     """
     graph = proto.graph
@@ -40,6 +40,10 @@ def _graph(graph: onnx.GraphProto, types: dict[str, str], outer: dict[str, str])
         )
     for node in graph.node:
         number = len(ops)
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            values[node.output[0]] = str(number)
+            ops.append(_constant(node, number))
+            continue
         record: dict[str, Any] = {"id": number, "op": _op_name(node)}
         if operands := [values[name] for name in node.input if name in values]:
             record["in"] = operands
@@ -65,6 +69,19 @@ def _graph(graph: onnx.GraphProto, types: dict[str, str], outer: dict[str, str])
         "ops": ops,
         "outputs": [values[v.name] for v in graph.output if v.name in values],
         "output_names": [v.name for v in graph.output if v.name in values],
+    }
+
+
+def _constant(node: onnx.NodeProto, number: int) -> dict[str, Any]:
+    """A Constant node, which is no more of an op than an initializer."""
+    attributes = {a.name: _attribute(a) for a in node.attribute}
+    tensor = next((a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR), None)
+    return {
+        "id": number,
+        "op": "constant",
+        "attributes": attributes,
+        "out": [["?" if tensor is None else _tensor_type(tensor), node.output[0]]],
+        "from": [node.name or "Constant"],
     }
 
 

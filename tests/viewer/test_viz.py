@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import helper
 from small_models import block, write
 
 from graphwright import compilation
@@ -67,6 +68,18 @@ def test_compare_replays_to_the_second_graph() -> None:
     final = compare(first, second, {}).final().graph()
     assert [op["op"] for op in final["ops"]] == [op["op"] for op in second["ops"]]
     assert summary(compare(first, second, {}))[0][0] in ("Add", "constant")
+
+
+def test_constant_nodes_are_constants() -> None:
+    """Exporters write weights as nodes or as initializers: no difference worth a mark."""
+    model = block(1)
+    moved = block(1)
+    (two,) = [t for t in moved.graph.initializer if t.name == "two"]
+    node = helper.make_node("Constant", [], ["two"], value=two)
+    moved.graph.node.insert(0, node)
+    moved.graph.initializer.remove(two)
+    delta = compare(describe(model), describe(moved), {}).passes[0].rest
+    assert not delta.get("erase") and not delta.get("add")
 
 
 def test_layout_places_every_op_apart(tmp_path: Path) -> None:

@@ -167,9 +167,21 @@ class Rewriter:
             raise CompileError(
                 f"rule {rule.name} ({rule.where}) failed on {op!r}: {type(error).__name__}: {error}"
             ) from error
-        if not applied:
+        if applied:
+            return self._end(True)
+        if self._changed:  # most rules decline before they do anything
             self._roll_back(rule)
-        return self._end(applied)
+        self._current = None
+        return False
+
+    @property
+    def _changed(self) -> bool:
+        return bool(
+            self._created
+            or self._erased
+            or self._touched
+            or len(self.graph.constraints) != self._constraints
+        )
 
     def _begin(self, name: str, where: str, op: Op) -> None:
         self._rule, self._where, self._reason = name, where, ""
@@ -381,7 +393,10 @@ def apply_rules(
 
 def _has_layout(op: Op) -> bool:
     """Rules are written for row-major tensors; a chosen layout is not theirs to undo."""
-    return any(v.type.layout is not None for v in (*op.operands, *op.results))
+    for value in op.operands:
+        if value.type.layout is not None:
+            return True
+    return any(value.type.layout is not None for value in op.results)
 
 
 def _apply(

@@ -25,12 +25,16 @@ from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.ir.types import I64, DType
+from graphwright.compiler.passes.profit import typical_size
 from graphwright.errors import UnsupportedError
 
 ONE_BLOCK = 16384  # elements of a row that one program keeps in registers
 LOOP_BLOCK = 4096
-LANES = 64  # rows that a program takes where these lie side by side
-ACROSS_BLOCK = 64  # elements of each of them at a time
+LANES, FEW_LANES = 64, 16  # rows that a program takes where these lie side by side
+BUSY_ROWS = 64 * 128  # from how many rows on it takes the larger number
+ACROSS = 4096  # elements of all of them at a time
+ROWS_BLOCK = 8192  # elements of the rows of a program that are all its lanes' at once
+FEWEST_PROGRAMS = 264
 NAN = "propagate_nan=tl.PropagateNan.ALL"
 
 
@@ -79,20 +83,34 @@ class Row:
         self.coordinates: Coordinates = tuple(by_axis[a] for a in range(source.rank))
         longest = dims.bounds(self.columns)[1]
         self.across = across
-        most = ACROSS_BLOCK if across else ONE_BLOCK
+        self.many = 1  # rows of a program, each a row of a block
+        self.lanes = LANES if typical_size(self.rows) >= BUSY_ROWS else FEW_LANES
+        most = ACROSS // self.lanes if across else ONE_BLOCK
         self.one_block = longest <= most
         self.block = next_power_of_two(longest) if self.one_block else LOOP_BLOCK
         if across and not self.one_block:
-            self.block = ACROSS_BLOCK
+            self.block = most
+        if root.name in ROWWISE and self.one_block:
+            self.many = max(min(ROWS_BLOCK // self.block, 64), 1)
+            while self.many > 1 and typical_size(self.rows) < FEWEST_PROGRAMS * self.many:
+                self.many //= 2
         # One warp adds without barriers; more where a row has much to read.
-        self.warps = 4 if across else min(max(self.block // 1024, 1), 16)
-        self.programs = dims.ceildiv(self.rows, LANES) if across else self.rows
+        self.warps = 4 if across else min(max(self.many * self.block // 1024, 1), 16)
+        self.programs = dims.ceildiv(self.rows, self.lanes if across else self.many)
+        self.over = "axis=1, keep_dims=True" if self.many > 1 else "axis=0"
         self.printer = region.printer()
         p = self.printer
         if across:
-            p.line(f"row = tl.program_id(0){region.index} * {LANES} + tl.arange(0, {LANES})")
+            lanes = f"{self.lanes} + tl.arange(0, {self.lanes})"
+            p.line(f"row = tl.program_id(0){region.index} * {lanes}")
             p.line(f"in_rows = row < {p.dim(self.rows)}")
             p.bind(self.row, "row[None, :]", "in_rows[None, :]")
+        elif self.many > 1:
+            lines = f"{self.many} + tl.arange(0, {self.many})[:, None]"
+            p.line(f"row = tl.program_id(0){region.index} * {lines}")
+            p.line(f"in_rows = row < {p.dim(self.rows)}")
+            even = dims.is_multiple(self.rows, self.many)
+            p.bind(self.row, "row", "" if even else "in_rows")
         else:
             p.line(f"row = tl.program_id(0){region.index}")
             p.bind(self.row, "row")
@@ -107,7 +125,8 @@ class Row:
             self._saved = p.enter()
             p.line(f"column = start + tl.arange(0, {self.block})")
         else:
-            p.line(f"column = tl.arange(0, {self.block}){self.region.index}")
+            along = "[None, :]" if self.many > 1 else ""
+            p.line(f"column = tl.arange(0, {self.block}){along}{self.region.index}")
         p.line(f"in_row = column < {self.extent}")
         if self.across:
             p.bind(self.column, "column[:, None]", "in_row[:, None]")
@@ -178,7 +197,7 @@ def _emit_combined(row: Row) -> None:
         raise problem(root, f"{root.name} of {dtype} has no Triton kernel yet")
     type = triton_type(dtype)
     lowering = Lowering(row.region.domain)
-    inside, shape = ("in_row[:, None]", f"{row.block}, {LANES}") if row.across else (
+    inside, shape = ("in_row[:, None]", f"{row.block}, {row.lanes}") if row.across else (
         "in_row", f"{row.block}")  # fmt: skip
     if not row.one_block:
         p.line(f"partial = tl.full([{shape}], {combine.neutral}, {type})")
@@ -245,10 +264,10 @@ def _emit_rowwise(row: Row) -> None:
         row.pass_over(False)
         x = p.node(lowering.at(root.operands[0], row.coordinates))
         if softmax:
-            p.line(f"largest = tl.max(tl.where(in_row, {x}, float('-inf')), axis=0)")
+            p.line(f"largest = tl.max(tl.where(in_row, {x}, float('-inf')), {row.over})")
             p.line(f"shifted = {x} - largest")
             p.line("powers = tl.where(in_row, libdevice.exp(shifted), 0)")
-            p.line("total = tl.sum(powers, axis=0)")
+            p.line(f"total = tl.sum(powers, {row.over})")
         else:
             _moments_in_block(row, x)
         result = _row_result(row, x, lowering)
@@ -259,19 +278,19 @@ def _emit_rowwise(row: Row) -> None:
         row.pass_over(True)
         p.line(f"peak = tl.maximum(peak, tl.where(in_row, {element()}, float('-inf')))")
         row.close()
-        p.line("largest = tl.max(peak, axis=0)")
+        p.line(f"largest = tl.max(peak, {row.over})")
         p.line(f"sums = tl.zeros([{row.block}], {type})")
         row.pass_over(True)
         p.line(f"sums += tl.where(in_row, libdevice.exp({element()} - largest), 0)")
         row.close()
-        p.line("total = tl.sum(sums, axis=0)")
+        p.line(f"total = tl.sum(sums, {row.over})")
     else:
         p.line(f"sums = tl.zeros([{row.block}], {type})")
         if root.name == "layer_norm":
             row.pass_over(True)
             p.line(f"sums += tl.where(in_row, {element()}, 0)")
             row.close()
-            p.line(f"mean = tl.sum(sums, axis=0) / {row.extent}")
+            p.line(f"mean = tl.sum(sums, {row.over}) / {row.extent}")
         else:
             p.line("mean = 0.0")
         p.line(f"squares = tl.zeros([{row.block}], {type})")
@@ -295,7 +314,7 @@ def _emit_rowwise(row: Row) -> None:
 def _moments_in_block(row: Row, x: str) -> None:
     p = row.printer
     if row.root.name == "layer_norm":
-        p.line(f"mean = tl.sum(tl.where(in_row, {x}, 0), axis=0) / {row.extent}")
+        p.line(f"mean = tl.sum(tl.where(in_row, {x}, 0), {row.over}) / {row.extent}")
         p.line(f"centred = tl.where(in_row, {x} - mean, 0)")
     else:
         p.line(f"centred = tl.where(in_row, {x}, 0)")
@@ -306,7 +325,7 @@ def _moments_in_block(row: Row, x: str) -> None:
 def _scale_of(row: Row, squares: str) -> None:
     epsilon = float(row.root.attribute("epsilon"))
     p = row.printer
-    p.line(f"variance = tl.sum({squares}, axis=0) / {row.extent}")
+    p.line(f"variance = tl.sum({squares}, {row.over}) / {row.extent}")
     p.line(f"scale = 1.0 / tl.sqrt_rn(variance + {epsilon!r})")
 
 

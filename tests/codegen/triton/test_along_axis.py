@@ -66,6 +66,30 @@ CASES = {
         "f32[B, 70, 20, 9]{0,2,3,1}",
     ),
     "columns": one("reduce_sum(%x) {axes = [0], keepdims = false}", "f32[100]", "f32[B, 100]"),
+    "many_rows": """graph @g(B in 1..64) {
+  input %x: f16[B, 401, 96]
+  input %s: f16[96]
+  input %b: f16[96]
+  %0 = fused(%x, %s, %b) {region = "reduction"} : f16[B, 401, 96]
+    body(%a0: f16[B, 401, 96], %a1: f16[96], %a2: f16[96]) {
+      %0 = layer_norm(%a0, %a1, %a2) {axis = 2, epsilon = 1e-05} : f16[B, 401, 96]
+      return %0
+    }
+  return %0 as "y"
+}
+""",
+    "many_softmax": """graph @g() {
+  input %x: f32[3, 1001, 33]
+  %0 = softmax(%x) {axis = 2} : f32[3, 1001, 33]
+  return %0 as "y"
+}
+""",
+    "many_log_softmax": """graph @g() {
+  input %x: f32[3003, 33]
+  %0 = log_softmax(%x) {axis = 1} : f32[3003, 33]
+  return %0 as "y"
+}
+""",
     "transposed": transposed(2, 1, 1, 1),
     "transposed_grouped": transposed(3, 2, 0, 0),
     "trilu": one("trilu(%x) {upper = false, k = 1}", SHAPE),

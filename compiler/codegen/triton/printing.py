@@ -74,7 +74,7 @@ class Printer:
         self._masks: dict[Symbol, str] = {}
         self._names: dict[tuple[int, str], str] = {}
         self._keep: list[Node] = []  # ids in _names stay valid while their nodes live
-        self._used: dict[str, int] = dict.fromkeys(FRAME_NAMES, 1)
+        self._taken = set(FRAME_NAMES)
 
     # -- scopes and names
 
@@ -99,8 +99,12 @@ class Printer:
 
     def name(self, stem: str) -> str:
         """A fresh local name."""
-        self._used[stem] = n = self._used.get(stem, 0) + 1
-        return stem if n == 1 else f"{stem}_{n}"
+        name, n = stem, 1
+        while name in self._taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self._taken.add(name)
+        return name
 
     def enter(self) -> tuple[dict[Symbol, str], dict[tuple[int, str], str]]:
         """Starts a nested scope; give its result to `leave`."""

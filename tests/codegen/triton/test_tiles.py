@@ -66,6 +66,23 @@ def convolution_text(n: str, c: int, k: int, size: int, stride: int, groups: int
 """
 
 
+# Positions that are added to every image: the epilogue takes a pixel apart again.
+POSITIONS = """graph @g(N in 1..16) {
+  input %x: f16[N, 8, 20, 20]{0,2,3,1}
+  input %w: f16[32, 8, 4, 4]{0,2,3,1}
+  input %p: f16[1, 32, 25]{0,2,1}
+  %0 = fused(%x, %w, %p) {region = "contraction"} : f16[N, 32, 5, 5]{0,2,3,1}
+    body(%a0: f16[N, 8, 20, 20]{0,2,3,1}, %a1: f16[32, 8, 4, 4]{0,2,3,1}, %a2: f16[1, 32, 25]{0,2,1}) {
+      %0 = conv(%a0, %a1) {strides = [4, 4], low = [0, 0], high = [0, 0], dilations = [1, 1]} : f16[N, 32, 5, 5]
+      %1 = reshape(%a2) {shape = [1, 32, 5, 5]} : f16[1, 32, 5, 5]
+      %2 = add(%0, %1) : f16[N, 32, 5, 5]{0,2,3,1}
+      return %2
+    }
+  return %0 as "y"
+}
+"""
+
+
 # name: (text, configuration or None for the cost model's)
 CASES = {
     "plain": (product("37"), PLAIN),
@@ -85,6 +102,7 @@ CASES = {
     "conv1": (convolution_text("N", 64, 72, 1, 1), STREAMED),
     "conv1_strided": (convolution_text("2", 32, 48, 1, 2), PLAIN),
     "conv_first": (convolution_text("1", 3, 32, 7, 2), None),
+    "conv_positions": (POSITIONS, None),
     "conv_grouped": (convolution_text("2", 64, 64, 3, 1, groups=2), None),
 }
 BINDING = {"B": 67, "N": 3}

@@ -95,16 +95,23 @@ def softmax(row: Row) -> Callable[[], Node]:
 
 
 def _normalised(row: Row) -> Node:
-    """(x - mean) / sqrt(variance + epsilon): two passes around the mean, each over a row in cache."""
+    """(x - mean) / sqrt(variance + epsilon): two passes around the mean, each over a row in cache.
+
+    Elements are taken relative to the row's first one, so that a large mean, which would have to be
+    rounded, costs no accuracy.
+    """
     keep = _keep_operand(row)
+    first = row.first()
 
     def mean_of(total: Node) -> Node:
         return row.apply("div", total, row.count(total.dtype))
 
     x = row.x()
+    if first is not None:
+        x = row.apply("sub", x, first)
     mean = row.reduce("mean", "add", 0.0, x, finish=mean_of, keep=x if keep else None)
     row.buffered = keep
-    centred = row.apply("sub", row.x(), mean)
+    centred = row.apply("sub", row.x() if keep else x, mean)
     epsilon = row.number(row.root.attribute("epsilon"), centred.dtype)
 
     def scale_of(total: Node) -> Node:

@@ -170,6 +170,14 @@ class Row:
             return self.lowering.node(Given("kept", dtype))
         return self.lowering.at(self.source, self.coordinates)
 
+    def first(self) -> Node | None:
+        """The row's first element; None where a row may be empty."""
+        if not dims.prove(self.length, ">", 0):
+            return None
+        start: dict[Symbol, Dim] = dict.fromkeys(self.reduced, 0)
+        at = tuple(dims.substitute(c, start) for c in self.coordinates)
+        return self.lowering.at(self.source, at)
+
     def can_buffer(self) -> bool:
         """Whether the elements of a row, or of a tile of rows side by side, fit on the stack.
 

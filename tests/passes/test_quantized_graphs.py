@@ -206,3 +206,25 @@ def test_other_uses_of_a_dequantized_tensor_stay() -> None:
         evaluate(graph, m.feed, compute=np.float64), evaluate(after, m.feed), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("block", [4, 5])
+def test_blocks_of_opset_21_stay_floats(block: int) -> None:
+    """Scales along the summed axis are no factor: the weights are dequantized at compile time."""
+    m = Model(np.random.default_rng(7), 21)
+    a = m.quantized("a", (3, 10), np.uint8, axis=None, constant=False)
+    w, blocks = m.integers(np.int8, 10, 6), -(-10 // block)
+    scale = m.rng.uniform(0.001, 0.1, (blocks, 6)).astype(np.float32)
+    parts = [
+        m.weight("w", w),
+        m.weight("ws", scale),
+        m.weight("wz", np.zeros((blocks, 6), np.int8)),
+    ]
+    b = m.node("DequantizeLinear", parts, axis=0, block_size=block)
+    before = m.graph(m.node("MatMul", [a, b]), TensorProto.FLOAT)
+    after = optimised(before)
+    assert list(macs_of(after)) == ["f32"]
+    assert [op.name for op in every_op(after)].count("dequantize") == 1  # that of the activations
+    (want,) = evaluate(before, m.feed, compute=np.float64)
+    (got,) = evaluate(after, m.feed)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)

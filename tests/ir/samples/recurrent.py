@@ -42,7 +42,7 @@ def integer_layer(
 ) -> Sample:
     """`layer` with weights of 8 bits; `each`: a scale for each gate unit."""
     count = 2 if attributes.get("direction") == "bidirectional" else 1
-    hidden = 4
+    hidden = 12  # 48 columns: more than one panel
     kind, low = (np.int8, -128) if signed else (np.uint8, 0)
     shape = (count, 4 * hidden) if each else (count,)
 
@@ -85,6 +85,8 @@ def samples() -> Iterator[Sample]:
     yield integer_layer("forward")
     yield integer_layer("both", direction=both, each=True)
     yield integer_layer("unsigned", direction="reverse", signed=False, extra=(LENGTHS,))
-    yield integer_layer("peepholes", extra=(LENGTHS, peepholes), input_forget=True, clip=0.4)
+    yield integer_layer(
+        "peepholes", extra=(LENGTHS, normal(1, 36, key="p") * 0.5), input_forget=True, clip=0.4
+    )
     mixed = ("sigmoid", "relu", "tanh", "hard_sigmoid", "tanh", "softsign")
     yield integer_layer("activations", direction=both, activations=mixed)

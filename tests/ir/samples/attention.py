@@ -23,7 +23,7 @@ def attend(
     arrays = (normal(b, h, s, d, key="q"), normal(b, g, t, d, key="k"), normal(b, g, t, e, key="v"))
     arrays = tuple(a.astype(dtype) for a in arrays)
     given = {"scale": 1 / math.sqrt(d), **attributes}
-    return Sample("attention", (*arrays, *more), given, name, static=(0, 1, 2) if h != g else ())
+    return Sample("attention", (*arrays, *more), given, name, static=(0, 1, 2, 3) if h != g else ())
 
 
 def samples() -> Iterator[Sample]:

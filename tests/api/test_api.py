@@ -98,7 +98,7 @@ def test_options_are_checked(model: onnx.ModelProto) -> None:
         gw.compile(model, taget="cpu")
     with pytest.raises(gw.DowngradeError, match="fp32"):
         gw.compile(model, precision="tf32")
-    with pytest.raises(gw.InputError, match="example_inputs are for torch"):
+    with pytest.raises(gw.InputError, match="are for torch modules"):
         gw.compile(model, (1, 2))
     with pytest.raises(gw.InputError, match="no input is named 'c'"):
         gw.compile(model, shapes="c:1x4")

@@ -180,7 +180,10 @@ def _over_batch(node: Node) -> Sequence[Value | None]:
         if parameter is not None:
             out = node.emit(op, out, node.reshape(node.cast(parameter, wide.type.dtype), shape))
     flat_mean, flat_rstd = (node.reshape(v, [x.type.shape[1]]) for v in (mean, rstd))
-    results: list[Value | None] = [node.cast(out, dtype), flat_mean, flat_rstd]
+    kept = [element_type(node.out[i].dtype) for i in (1, 2)]
+    results: list[Value | None] = [
+        node.cast(out, dtype), node.cast(flat_mean, kept[0]), node.cast(flat_rstd, kept[1]),
+    ]  # fmt: skip
     running = [node.maybe(n) for n in ("running_mean", "running_var")] if "running_mean" in node._given else []  # fmt: skip
     if len(node.out) == 3:
         if any(r is not None for r in running):

@@ -282,17 +282,18 @@ def cumulative_extreme(op: str) -> Compose:
     """cummax and cummin: values and where each was last met, in log2(n) steps of doubled reach."""
 
     def compose(node: Node) -> Sequence[Value]:
-        x = node.x()
+        x = sortable(node, node.x())
         axis = node.axis(node.arg("dim"), x.type.rank)
         if x.type.rank == 0:
-            return [x, node.scalar(0, I64)]
+            return [node.x(), node.scalar(0, I64)]
         values = _running(node, op, x, axis)
         met = node.emit("equal", x, values)
         if x.type.dtype.is_float:
             met = node.emit("logical_or", met, node.emit("is_nan", x))
         place = node.iota_along(x.type.shape[axis], axis, x.type.rank)
         found = node.where(met, place, node.scalar(0, I64))
-        return [values, _running(node, "maximum", found, axis)]
+        places = _running(node, "maximum", found, axis)
+        return [node.cast(values, node.x().type.dtype), places]
 
     return compose
 
@@ -327,7 +328,14 @@ def kth_value(node: Node) -> Sequence[Value]:
 def distance(node: Node) -> Value:
     """dist: the p-norm of the difference."""
     a, b = node.promoted("self", "other")
+    out_dtype = a.type.dtype
+    if out_dtype.bits < 32:
+        a, b = node.cast(a, F32), node.cast(b, F32)
     gap = node.emit("abs", node.emit("sub", a, b))
+    return node.cast(_norm_of_gap(node, gap), out_dtype)
+
+
+def _norm_of_gap(node: Node, gap: Value) -> Value:
     p, dtype, axes = float(node.static("p")), gap.type.dtype, range(gap.type.rank)
     if p in (float("inf"), float("-inf")):
         return reduce(node, "reduce_max" if p > 0 else "reduce_min", gap, axes, False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphwright.compiler.ir.graph import Value
+from graphwright.compiler.ir.types import F32
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -55,7 +56,10 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 def grid_sample(node: Node) -> Value:
     x, grid = node.x("input"), node.x("grid")
-    return node.emit(
+    dtype = x.type.dtype
+    if dtype.bits < 32:  # calculated wider, rounded once
+        x, grid = node.cast(x, F32), node.cast(grid, F32)
+    out = node.emit(
         "grid_sample",
         x,
         grid,
@@ -63,6 +67,7 @@ def grid_sample(node: Node) -> Value:
         padding=_PADDINGS[node.static("padding_mode")],  # type: ignore[index]
         align_corners=bool(node.arg("align_corners")),
     )
+    return node.cast(out, dtype)
 
 
 def _spellings(name: str, compose: Compose) -> dict[str, Compose]:

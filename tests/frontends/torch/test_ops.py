@@ -252,9 +252,12 @@ REFUSED = (
     "from an edge",
     "no inputs",
     "_linalg_svd",
+    "bools",
+    "want a float type",
+    "want number",
     "Piecewise",
 )
-RANDOM = ("bernoulli", "rand", "dropout")
+TIED = ("sort-", "topk-", "kthvalue-", "median-")
 DTYPES = {
     "float64": 1e-10, "float16": 0, "bfloat16": 0, "int64": 0, "int32": 0, "int8": 0, "uint8": 0,
     "bool": 0,
@@ -314,7 +317,10 @@ def check(call: Call, *, dynamic: bool = False) -> str:
         return "not traced"
     if any(op.name.startswith("random") for op in graph.ops):
         return "random"
-    wrong = difference(run_reference(graph, call.tensors), want)
+    got = run_reference(graph, call.tensors)
+    if call.name.startswith(TIED):  # eager orders equal elements as it likes
+        got, want = got[:1], want[:1]
+    wrong = difference(got, want)
     assert not wrong, f"{call.name}{' (dynamic)' if dynamic else ''}: {wrong}"
     return "ok"
 

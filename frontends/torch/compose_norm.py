@@ -198,7 +198,9 @@ def _over_batch(node: Node) -> Sequence[Value | None]:
         assert old is not None
         kept = node.emit("mul", old, node.scalar(1 - momentum, old.type.dtype))
         flat = node.cast(node.reshape(new, [x.type.shape[1]]), old.type.dtype)
-        results.append(node.emit("add", kept, node.emit("mul", flat, node.scalar(momentum, old.type.dtype))))  # fmt: skip
+        moved = node.emit("mul", flat, node.scalar(momentum, old.type.dtype))
+        running_type = element_type(node.out[len(results)].dtype)
+        results.append(node.cast(node.emit("add", kept, moved), running_type))
     return results
 
 

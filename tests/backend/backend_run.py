@@ -29,7 +29,7 @@ from backend_rules import WRONG, base_name, why_not
 from isolated import PATHS, Verdict, run_batches
 
 
-def quick_options(quick: bool) -> Any:
+def quick_options(quick: bool, *, allow: Sequence[str] = ()) -> Any:
     """Options for a process that compiles small models alone; `quick` with -O1, for this process."""
     from graphwright.compiler.codegen import toolchain
     from graphwright.compiler.options import CompileOptions
@@ -37,7 +37,7 @@ def quick_options(quick: bool) -> Any:
     if quick:
         toolchain.COMMON_FLAGS = tuple("-O1" if f == "-O3" else f for f in toolchain.COMMON_FLAGS)
     level = "x86-64-v3" if quick else "native"
-    return CompileOptions.make(target=f"cpu:{level}", jobs=1, threads=1)
+    return CompileOptions.make(target=f"cpu:{level}", jobs=1, threads=1, allow=allow)
 
 
 def work(cases: Sequence[Case], pipe: Connection, quick: bool) -> None:

@@ -77,7 +77,8 @@ def forced_sizes(graph: Graph) -> list[Forced]:
     return [
         Forced(symbol, *where[symbol], low, last[symbol])
         for symbol, (low, high) in span.items()
-        if symbol in last and low == high and symbol.min != symbol.max
+        # A list that has to be empty, such as axes that stay the default, is no size of anything.
+        if symbol in last and low == high != 0 and symbol.min != symbol.max
     ]
 
 

@@ -51,10 +51,11 @@ def col2im(node: Node) -> Value:
     node.require(
         x.type.shape[2], "==", dims.product(counts), f"Col2Im {node.origin}: number of blocks"
     )
-    unit = np.zeros((channels, positions, 1, *block))
-    for i, at in enumerate(itertools.product(*map(range, block))):
+    extents = [int(d) for d in block if isinstance(d, int)]
+    unit = np.zeros((channels, positions, 1, *extents))
+    for i, at in enumerate(itertools.product(*(range(d) for d in extents))):
         unit[(slice(None), i, 0, *at)] = 1
-    kernel = node.array(unit.reshape(channels * positions, 1, *block), x.type.dtype)
+    kernel = node.array(unit.reshape(channels * positions, 1, *extents), x.type.dtype)
     return node.emit(
         "conv_transpose", node.reshape(x, (x.type.shape[0], channels * positions, *counts)), kernel,
         strides=strides, low=low, high=high, dilations=dilations, groups=channels,

@@ -40,7 +40,8 @@ def constant_of_shape(node: Node) -> Value:
     if value.elements != 1:
         raise Refusal(f"its value has {value.elements} elements, want 1")
     if all(isinstance(d, int) and d >= 0 for d in shape):
-        return node.weight(Literal.splat(value.item(), value.dtype, tuple(map(int, shape))))
+        fixed = tuple(d for d in shape if isinstance(d, int))
+        return node.weight(Literal.splat(value.item(), value.dtype, fixed))
     return node.full(value.item(), value.dtype, shape)
 
 

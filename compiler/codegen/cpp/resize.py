@@ -71,15 +71,15 @@ def emit_resize(op: Op) -> list[EmittedLaunch]:
 
 def _is_any(op: Op) -> bool:
     """Whether scales, or the reach of a stretched kernel, are only known at run time."""
-    if len(op.operands) > 1:
+    x, *geometry = op.operands
+    if geometry:
         return True
     if not op.attribute("antialias") or op.attribute("scales"):
         return False
+    pairs = enumerate(zip(x.type.shape, op.attribute("sizes"), strict=True))
     return any(
         not (isinstance(extent, int) and isinstance(size, int))
-        for axis, (extent, size) in enumerate(
-            zip(op.operands[0].type.shape, op.attribute("sizes"), strict=True)
-        )
+        for axis, (extent, size) in pairs
         if not _is_kept(op, axis)
     )
 

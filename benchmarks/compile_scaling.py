@@ -40,7 +40,7 @@ FLOOR = 0.05  # seconds: below this a stage's growth is noise
 
 
 class Stages(Listener):
-    """Seconds by pass and stage; the verifier between passes is a stage of its own."""
+    """CPU seconds by pass, the verifier behind it included, and by stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -55,9 +55,8 @@ class Stages(Listener):
 
     def after_pass(self, name: str, graph: Any, result: PassResult, seconds: float) -> None:
         now = seconds_used()
-        self.add(name, seconds)
-        self.add("verify", now - self._mark - seconds)
-        self._mark, self._name = seconds_used(), ""
+        self.add(name, now - self._mark)
+        self._mark, self._name = now, ""
 
     def stage(self, name: str, done: int = 0, total: int = 0) -> None:
         now = seconds_used()

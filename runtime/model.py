@@ -66,6 +66,11 @@ class CompiledModel:
         self._values = Values.of(artifact.manifest.metadata)
         if self._values is not None:
             self._values.check_counts(self._count, len(self._signature.outputs))
+        if self._calling is not None and self._calling.states and device != "cpu":
+            names = ", ".join(self._calling.states)
+            raise ArtifactError(
+                f"the model keeps state ({names}), which is held on the CPU only yet; load it there"
+            )
         self._state: dict[str, Any] = {}
         self._lock = threading.Lock()  # state passes from call to call
 

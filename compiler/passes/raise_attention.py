@@ -63,6 +63,8 @@ def raise_attention(op: Op, rw: Rewriter, target: Target) -> bool | None:
     if product is None:
         return rw.fail("what is between its softmax and a product is not scale, cap and mask")
     q, turned = product.operands
+    if {x.type.dtype for x in (q, turned)} != {v.type.dtype}:
+        return rw.fail("its operands differ in element type")
     if not _is_plain(q, turned, v):
         return rw.fail("its operands broadcast")
     if any(_is_quantized(x) for x in (q, turned, v)):

@@ -97,11 +97,16 @@ def read_memory(address: int, count: int, dtype: np.dtype) -> np.ndarray:
     size = count * dtype.itemsize
     if not size:
         return np.empty(0, dtype)
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).copy()
+    return _array(address, size).view(dtype).copy()
 
 
 def _records(address: int, count: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_char * (count * LAUNCH.itemsize)).from_address(address), LAUNCH)
+    return _array(address, count * LAUNCH.itemsize).view(LAUNCH)
+
+
+def _array(address: int, size: int) -> np.ndarray:
+    """The bytes at an address, not copied."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 def _words(address: int, count: int) -> list[int]:

@@ -51,9 +51,10 @@ def command(code: str | None, json_to: str | None, console: Console) -> None:
         rows = [[number, ", ".join(_names(number, classes)), text.partition(". ")[0]]
                 for number, text in ADVICE.items()]  # fmt: skip
         if json_to:
-            write_json(
-                [{"code": n, "errors": e, "meaning": ADVICE[n]} for n, e, _ in rows], json_to
-            )
+            known = [
+                {"code": n, "errors": _names(n, classes), "meaning": m} for n, m in ADVICE.items()
+            ]
+            write_json(known, json_to)
         if json_to != "-":
             console.show(table([">code", "errors", "meaning"], rows))
         return

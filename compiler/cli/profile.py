@@ -12,7 +12,9 @@ from graphwright.compiler.cli.artifact_graph import read_graph
 from graphwright.compiler.cli.console import Console, seconds_text, table, write_file, write_json
 from graphwright.compiler.machine import Machine, measure_machine
 from graphwright.compiler.profile import LaunchProfile, Profile, profile_model
+from graphwright.errors import InputError
 from graphwright.runtime import CompiledModel
+from graphwright.runtime.executor import CpuExecutor
 
 SHOWN = 30
 UNEXPLAINED = 0.15
@@ -29,7 +31,7 @@ def run_profile(
     """Profiles, prints a table by kernel, writes the files asked for."""
     graph, ops = read_graph(model.artifact)
     with console.stage("measuring the machine"):
-        machine = measure_machine(model.executor.pool.threads)
+        machine = measure_machine(_threads(model))
     with console.stage("timing kernels"):
         profile = profile_model(model, feed, duration, graph=graph, ops=ops)
     if json_to:
@@ -39,6 +41,14 @@ def run_profile(
         console.say(f"wrote {chrome_trace}")
     if json_to != "-":
         show(profile, machine, console)
+
+
+def _threads(model: CompiledModel) -> int:
+    """How many threads take part in a call.  Raises InputError for a model that is not on the CPU."""
+    executor = model.executor
+    if not isinstance(executor, CpuExecutor):
+        raise InputError(f"--profile times CPU kernels; this model runs on {model.device}")
+    return executor.pool.threads
 
 
 def show(profile: Profile, machine: Machine, console: Console) -> None:

@@ -226,6 +226,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
     placed = memory_chart.place(it.variant.plan, it.binding)
     weights = sum(storage_bytes(w.dtype, w.shape) for w in m.weights)
     arena = memory_chart.arena_bytes(placed)
+    macs = mac_facts(it)
     facts = {
         "producer": m.producer,
         "format": list(m.format),
@@ -233,7 +234,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
         "variants": [v.target for v in m.variants],
         "launches": len(it.launches),
         "kernels": len(it.variant.kernels),
-        "multiply_accumulates": mac_facts(it),
+        "multiply_accumulates": macs,
         "arena_bytes": arena,
         "weight_bytes": weights,
         "bytes": len(it.file.data),
@@ -242,7 +243,7 @@ def show_summary(it: Inspected) -> tuple[Any, Shown]:
     lines = [
         f"variants   {', '.join(v.target for v in m.variants)}",
         f"kernels    {count(len(it.launches), 'launch')} of {count(len(it.variant.kernels), 'kernel')}",
-        f"arithmetic {mac_line(facts['multiply_accumulates'])}",
+        f"arithmetic {mac_line(macs)}",
         f"memory     arena {bytes_text(arena)}, weights {bytes_text(weights)}, "
         f"file {bytes_text(len(it.file.data))}",
         f"made by    {m.producer}, format {m.format[0]}.{m.format[1]}",

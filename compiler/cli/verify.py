@@ -243,7 +243,7 @@ def _kernels(
          **f.difference.to_json()}
         for f in done.faults
     ]  # fmt: skip
-    facts = {"checked": done.checked, "skipped": done.skipped, "faults": faults}
+    facts: dict[str, Any] = {"checked": done.checked, "skipped": done.skipped, "faults": faults}
     if json_to == "-":
         return facts
     skipped = f", {done.skipped} skipped (in loops or branches, or random)" if done.skipped else ""

@@ -95,9 +95,9 @@ def pool_of_one(op: Op, rw: Rewriter) -> bool | None:
 @rule("resize")
 def resize_to_same(op: Op, rw: Rewriter) -> bool | None:
     """A nearest-neighbour resize to the size that x has => x, where its coordinates say so."""
-    if len(op.operands) > 1:
+    x, *scales = op.operands
+    if scales:
         return None  # its scales are in the data
-    x = op.operands[0]
     if x.type != op.result.type or op.attribute("mode") != "nearest":
         return None
     if op.attribute("coordinates") not in ("half_pixel", "asymmetric", "align_corners"):

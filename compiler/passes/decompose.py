@@ -166,9 +166,9 @@ def narrow_attention(op: Op, rw: Rewriter) -> bool | None:
 def resize_by_repeating(op: Op, rw: Rewriter) -> bool | None:
     """A nearest resize that repeats each element a whole number of times along each axis => reshape,
     broadcast_to, reshape: an index map that any region can hold."""
-    if len(op.operands) > 1:
+    x, *scales = op.operands
+    if scales:
         return None  # its scales are in the data
-    x = op.operands[0]
     factors = [_whole_factor(op, axis) for axis in range(x.type.rank)]
     split: list[Dim] = []
     wide: list[Dim] = []

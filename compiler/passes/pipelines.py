@@ -12,9 +12,11 @@ LOWER = "fuse,eliminate-common,separate-outputs"
 
 CLEAN = "(canonicalize,fold-constants,eliminate-common,eliminate-dead)*"
 SIMPLIFY = (
-    "(raise-patterns,fold-batch-norm,decompose,canonicalize,fold-constants,eliminate-common,"
-    "eliminate-dead)*"
+    "(raise-patterns{options},fold-batch-norm,decompose,canonicalize,fold-constants,"
+    "eliminate-common,eliminate-dead)*"
 )
+# On a GPU, attention in f32 is slower in one kernel than written out (docs/performance-log.md).
+HALF_ATTENTION = "{half-attention=true}"
 # Quantized weights that no contraction reads as integers become floats once, not at every call.
 FLOATS = "(canonicalize,fold-constants{dequantize=true},eliminate-common,eliminate-dead)*"
 
@@ -38,6 +40,8 @@ def default_pipeline(
         contractions = f"quantize-contractions,{FLOATS}"
     else:
         contractions = "merge-siblings,pad-channels,fold-constants{dequantize=true},eliminate-dead"
+    wide = target.kind == "cuda" and precision in ("fp32", "tf32")
+    simplify = SIMPLIFY.replace("{options}", HALF_ATTENTION if wide else "")
     return (
-        f"eliminate-dead,{CLEAN},{SIMPLIFY},{narrow}{contractions},propagate-layout,{LOWER},order"
+        f"eliminate-dead,{CLEAN},{simplify},{narrow}{contractions},propagate-layout,{LOWER},order"
     )

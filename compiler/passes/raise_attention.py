@@ -35,11 +35,16 @@ class _Scores:
     bias: Value | None = None
 
 
-def attention_for(target: Target) -> Rule:
-    """The rule for a target: what decompose would write out again is not raised."""
+def attention_for(target: Target, *, half_only: bool = False) -> Rule:
+    """The rule for a target: what decompose would write out again is not raised.
+
+    `half_only`: no attention of more than 16 bits is.
+    """
 
     @rule("matmul")
     def attention(op: Op, rw: Rewriter) -> bool | None:
+        if half_only and op.result.type.dtype.bits > 16:
+            return rw.fail("its kernel pays for 16-bit floats only")
         return raise_attention(op, rw, target)
 
     return attention

@@ -83,7 +83,9 @@ class RaisePatterns:
     """
 
     name: ClassVar[str] = "raise-patterns"
+    half_attention: bool = False  # attention of 16-bit floats only
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in ops."""
-        return apply_rules(graph, (*RULES, attention_for(target)), self.name, journal)
+        attention = attention_for(target, half_only=self.half_attention)
+        return apply_rules(graph, (*RULES, attention), self.name, journal)

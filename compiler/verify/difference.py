@@ -76,5 +76,5 @@ def difference(got: np.ndarray, want: np.ndarray) -> Difference:
 
 def _wide(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "c":
-        return np.stack([array.real, array.imag]).astype(np.float64).reshape(-1)
+        return array.astype(np.complex128).reshape(-1).view(np.float64)
     return array.astype(np.float64).reshape(-1)

@@ -58,7 +58,6 @@ def test_triton_names_too(name: str):
     (op,) = parse_graph(text, registry=REGISTRY).ops
     (step,) = emit(op, Target.parse("cuda:sm_90"))
     compile(step.kernel.source, "kernel", "exec")  # no keyword where a name is wanted
-    parameters = (
-        step.kernel.source.split("def ", 1)[1].split("(", 1)[1].split(")", 1)[0].split(", ")
-    )
+    head = step.kernel.source.split(f"def {step.kernel.name}(", 1)[1]
+    parameters = head.split(")", 1)[0].split(", ")
     assert f"dim0_{name}" in parameters

@@ -74,7 +74,7 @@ class Printer:
         self._masks: dict[Symbol, str] = {}
         self._names: dict[tuple[int, str], str] = {}
         self._keep: list[Node] = []  # ids in _names stay valid while their nodes live
-        self._taken = set(FRAME_NAMES)
+        self._taken: set[str] = set(FRAME_NAMES)
 
     # -- scopes and names
 

@@ -164,15 +164,15 @@ def check(source: Any, **options: Any) -> CheckReport:
 
 def _check_torch(source: Any, options: dict[str, Any]) -> CheckReport:
     from graphwright.compiler.driver import check_graph
-    from graphwright.frontends.torch import check_program, import_program
+    from graphwright.frontends import torch as frontend
     from graphwright.frontends.torch.source import read_program
 
     given = {n: options.pop(n, None) for n in ("example_inputs", "dynamic_shapes")}
     made = CompileOptions.make(**options)
     program = read_program(source, made, **given)
-    problems = check_program(program, allow=made.allow, registry=made.registry)
+    problems = frontend.check_program(program, allow=made.allow, registry=made.registry)
     if not problems:
-        graph = import_program(program, allow=made.allow, registry=made.registry)
+        graph = frontend.import_program(program, allow=made.allow, registry=made.registry)
         problems = check_graph(graph, made.target, made)
     calls = (n for n in program.module.graph.nodes if n.op == "call_function")
     ops = Counter(str(n.target) for n in calls)
@@ -215,13 +215,13 @@ def import_source(
     if isinstance(source, str | os.PathLike) and Path(source).suffix == ".ir":
         return _read_ir(Path(source), options)
     if is_torch(source):
-        from graphwright.frontends.torch import import_program
+        from graphwright.frontends import torch as frontend
         from graphwright.frontends.torch.source import read_program
 
         program = read_program(
             source, options, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes
         )
-        return import_program(program, allow=options.allow, registry=options.registry)
+        return frontend.import_program(program, allow=options.allow, registry=options.registry)
     if example_inputs is not None or dynamic_shapes is not None:
         raise InputError(
             "example_inputs and dynamic_shapes are for torch modules; an ONNX model has its inputs: "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphwright.compiler.options import CompileOptions
 from graphwright.errors import InputError, InvalidModelError
-from graphwright.frontends.torch.program import Program
+
+if TYPE_CHECKING:
+    from graphwright.frontends.torch.program import Program
 
 
 def is_torch(source: Any) -> bool:
@@ -29,7 +31,13 @@ def read_program(
     source: Any, options: CompileOptions, *, example_inputs: Any = None, dynamic_shapes: Any = None
 ) -> Program:
     """The program of a source.  Raises InputError, InvalidModelError, UnsupportedError."""
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{source} is a program of torch, which is not installed; pip install "
+            "'graphwright[torch]'"
+        ) from None
 
     from graphwright.frontends.torch.exported import export_module, program_of
 

@@ -14,6 +14,7 @@ from typing import Literal
 from graphwright.compiler.ir.dims import Shape
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.op import Effect, Kind
+from graphwright.compiler.passes.layout_orders import kept_axes
 from graphwright.compiler.passes.views import affine_view, is_joined
 
 FUSABLE = (Kind.POINTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION)
@@ -103,7 +104,7 @@ def describe_region(ops: Sequence[Op], outputs: tuple[Value, ...] | None = None)
         reason = _check_contraction(root, ops, above, outputs)
         shapes = (root.results[0].type.shape,)
     else:
-        reason = None
+        reason = _check_broadcast(root, ops, below)
         shapes = domain_shapes(root)
     reason = reason or _check_epilogue(ops, below, shapes) or _check_outputs(below, shapes, outputs)
     kind = "contraction" if root.kind is Kind.CONTRACTION else "reduction"
@@ -142,6 +143,25 @@ def _check_contraction(
     for operand in root.operands:
         if operand.op in above and affine_view(operand, stop=lambda v: v.op not in inside) is None:
             return "a moved operand is no affine view"
+    return None
+
+
+def _check_broadcast(root: Op, ops: Iterable[Op], below: set[Op]) -> str | None:
+    """A reduced value is read over a row only where broadcasting puts it on the axes that it kept.
+
+    Shapes alone do not say so: x[8, 4, 4] summed over axes 0 and 2 is broadcast along axis 2.
+    """
+    kept = kept_axes(root)
+    if kept is None:
+        return None
+    rank = root.operands[0].type.rank
+    if kept == tuple(range(rank - len(kept), rank)):
+        return None
+    for op in ops:
+        if op in below and op is not root and op.kind is Kind.POINTWISE:
+            reduced = (v for v in op.operands if v.op in below)
+            if any(v.type.rank < op.result.type.rank for v in reduced):
+                return "a reduced value is broadcast along other axes than it kept"
     return None
 
 

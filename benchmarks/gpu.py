@@ -146,7 +146,7 @@ def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
                 result[who] = run_peer(who, net, arguments, want)
             short = {k: v for k, v in result[who].items() if k != "profile"}
             print(name, who, json.dumps(short), flush=True)
-        except Exception:
+        except Exception:  # recorded and printed; the other competitors still run
             result[who] = {"failed": traceback.format_exc(limit=4)}
             print(name, who, traceback.format_exc()[-1500:], flush=True)
         gc.collect()

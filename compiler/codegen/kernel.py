@@ -77,7 +77,7 @@ class Source:
     def shape(self) -> tuple[int, ...]:
         if not self.moves:
             return self.literal.shape
-        return tuple(int(d) for d in self.moves[-1].type.shape)  # type: ignore[arg-type]
+        return self.moves[-1].type.sizes
 
     def array(self) -> np.ndarray:
         """The numbers, calculated anew at each call."""

@@ -137,6 +137,14 @@ class TensorType:
     def is_static(self) -> bool:
         return all(isinstance(d, int) for d in self.shape)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as numbers.  Raises ValueError when a dim is symbolic."""
+        found = tuple(d for d in self.shape if isinstance(d, int))
+        if len(found) != self.rank:
+            raise ValueError(f"{self} has symbolic dims")
+        return found
+
     def with_shape(self, shape: Shape) -> TensorType:
         """The same element type with another shape, row-major."""
         return TensorType(self.dtype, shape)

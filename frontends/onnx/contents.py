@@ -135,7 +135,7 @@ def _reference(op: Op, arrays: Sequence[Array]) -> Sequence[Array | None]:
 def _unknown(value: Value) -> Array | None:
     if not value.type.is_static:
         return None
-    return np.full(tuple(int(d) for d in value.type.shape), None, object)  # type: ignore[arg-type]
+    return np.full(value.type.sizes, None, object)
 
 
 def _as_objects(array: Array) -> Array:
@@ -390,7 +390,7 @@ def _reduction(
 
 
 def _static(op: Op) -> tuple[int, ...]:
-    return tuple(int(d) for d in op.result.type.shape)  # type: ignore[arg-type]
+    return op.result.type.sizes
 
 
 def _from_dims(op: Op, arrays: Sequence[Array]) -> Array:

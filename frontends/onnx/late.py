@@ -82,7 +82,7 @@ def late_sizes(node: Node, value: Value, known: np.ndarray | None) -> tuple[Dim,
             found[i] = symbol
         whole = np.empty(count, object)
         whole[:] = found
-        node.importer.contents.assume(value, whole.reshape([int(d) for d in value.type.shape]))  # type: ignore[arg-type]
+        node.importer.contents.assume(value, whole.reshape(value.type.sizes))
     return tuple(e for e in found if e is not None)
 
 
@@ -156,6 +156,6 @@ def assume_choice(node: Node, undecided: Undecided, choice: int) -> None:
     """Inside a branch: the input is this."""
     name = node.proto.input[undecided.index]
     array = undecided.choices[choice]
-    shape = [int(d) for d in node.scope.value(name).type.shape]  # type: ignore[arg-type]
+    shape = list(node.scope.value(name).type.sizes)
     literal = Literal.dense(np.ascontiguousarray(array.reshape(shape)))
     node.scope.names[name] = node.literal(literal)

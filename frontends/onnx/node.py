@@ -217,7 +217,7 @@ class Node:
         x = self.x(i)
         known = self.importer.contents.of(x)
         if known is None and x.type.elements == 1 and not self.importer.default_under(x):
-            shape = [int(d) for d in x.type.shape]  # type: ignore[arg-type]
+            shape = list(x.type.sizes)
             raise undecided_number(i, among, shape, x.type.dtype.numpy)
         return int(self.one(i, what))
 

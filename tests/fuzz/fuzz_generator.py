@@ -86,7 +86,7 @@ def reference(node: onnx.NodeProto, given: dict[str, np.ndarray]) -> list[np.nda
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             got = ReferenceEvaluator(model).run(None, given)
-    except Exception:
+    except Exception:  # of any class: a node that the reference cannot run is not drawn
         return None
     if any(not isinstance(a, np.ndarray | np.generic) for a in got):
         return None

@@ -1,6 +1,7 @@
 """Ours beside torch (eager, torch.compile, torch.compile with freezing) on one GPU, in one run.
 
-    python benchmarks/gpu.py [WORKLOAD ...] [--peers eager,graphs,frozen] [--profile] [--output FILE.json]
+    python benchmarks/gpu.py [WORKLOAD ...] [--peers eager,graphs,frozen,autotune,onnxruntime]
+                             [--profile] [--output FILE.json]
 
 Networks come from gpu_models.py, with the same random weights for all.  Every answer is compared with
 the network in float32 on torch.  Times are medians of device events around one call after warm-up,
@@ -120,12 +121,48 @@ def run_peer(peer: str, net: Net, arguments: list[Any], want: Any) -> dict[str, 
     if peer != "eager":
         torch._dynamo.reset()
         inductor.freezing = peer == "frozen"
-        call = torch.compile(module, mode="reduce-overhead")
+        mode = "max-autotune" if peer == "autotune" else "reduce-overhead"
+        call = torch.compile(module, mode=mode)
     got = call(*given)
     torch.cuda.synchronize()
     compiled = time.perf_counter() - start
     record = {"error": error_of(got, want), "compile_s": compiled}
     return record | {"ms": milliseconds(lambda: call(*given))}
+
+
+def run_onnxruntime(net: Net, arguments: list[Any], want: Any) -> dict[str, Any]:
+    """ONNX Runtime's CUDA provider with a CUDA graph, bound to tensors on the device.
+
+    It runs on torch's stream without synchronising, so that device events time it as they time the
+    others.
+    """
+    import onnxruntime as ort
+    import torch
+
+    stream = torch.cuda.Stream()
+    own = {"enable_cuda_graph": "1", "use_tf32": "0", "user_compute_stream": str(stream.cuda_stream)}
+    start = time.perf_counter()
+    session = ort.InferenceSession(
+        net.onnx().SerializeToString(), providers=[("CUDAExecutionProvider", own)]
+    )
+    if "CUDAExecutionProvider" not in session.get_providers():
+        raise RuntimeError("this ONNX Runtime has no CUDA provider: install onnxruntime-gpu")
+    out = torch.full_like(want, float("nan"), dtype=getattr(torch, net.torch_type))
+    binding = session.io_binding()
+    for name, given in zip(net.inputs, arguments, strict=True):
+        kind = str(given.dtype).removeprefix("torch.")
+        kind = {"bfloat16": 16}.get(kind, kind)
+        binding.bind_input(name, "cuda", 0, kind, tuple(given.shape), given.data_ptr())
+    kind = {"bfloat16": 16}.get(net.torch_type, net.torch_type)
+    binding.bind_output(net.output, "cuda", 0, kind, tuple(out.shape), out.data_ptr())
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    with torch.cuda.stream(stream):
+        session.run_with_iobinding(binding, options)
+        torch.cuda.synchronize()
+        compiled = time.perf_counter() - start
+        record = {"error": error_of(out, want), "compile_s": compiled}
+        return record | {"ms": milliseconds(lambda: session.run_with_iobinding(binding, options))}
 
 
 def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
@@ -142,6 +179,8 @@ def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
         try:
             if who == "ours":
                 result[who] = run_ours(net, arguments, want, profile)
+            elif who == "onnxruntime":
+                result[who] = run_onnxruntime(net, arguments, want)
             else:
                 result[who] = run_peer(who, net, arguments, want)
             short = {k: v for k, v in result[who].items() if k != "profile"}

@@ -86,6 +86,11 @@ class Net:
 
     # -- what it becomes
 
+    @property
+    def torch_type(self) -> str:
+        """The name in torch of the type that the network computes in."""
+        return TYPES[self.precision][0]
+
     def onnx(self) -> Any:
         """The model, operator set 23."""
         import onnx

@@ -140,7 +140,11 @@ def run_onnxruntime(net: Net, arguments: list[Any], want: Any) -> dict[str, Any]
     import torch
 
     stream = torch.cuda.Stream()
-    own = {"enable_cuda_graph": "1", "use_tf32": "0", "user_compute_stream": str(stream.cuda_stream)}
+    own = {
+        "enable_cuda_graph": "1",
+        "use_tf32": "0",
+        "user_compute_stream": str(stream.cuda_stream),
+    }
     start = time.perf_counter()
     session = ort.InferenceSession(
         net.onnx().SerializeToString(), providers=[("CUDAExecutionProvider", own)]

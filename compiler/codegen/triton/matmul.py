@@ -35,42 +35,61 @@ FEW_ROWS = 4  # up to which every row of the right operand is read once by lanes
 VECTOR_DEPTH = 1024
 
 
-def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
-    """One program a tile (grid axis 0), batch (axis 1) and part of the depth (axis 2).
+class Frame:
+    """The loops of a product as tiles, and the elements of its operands under them.
 
     A batch on the left alone is more rows.
     """
+
+    def __init__(self, region: Region, root: Op) -> None:
+        a, b = root.operands[:2]
+        if a.type.rank < 2 or b.type.rank < 2:
+            raise problem(
+                root, "a matmul of vectors has no Triton kernel yet", "reshape to matrices"
+            )
+        self.root, self.shape = root, root.result.type.shape
+        shape, domain = self.shape, region.domain
+        flat = all(d == 1 for d in b.type.shape[:-2])
+        batch_shape = () if flat else shape[:-2]
+        rows = dims.product(shape[:-1]) if flat else shape[-2]
+        self.tile = tile = Tile(
+            region, part="batch", parts=dims.product(batch_shape), rows=rows, columns=shape[-1],
+            depth=a.type.shape[-1],
+        )  # fmt: skip
+        if flat:
+            over_rows = axes_coordinates(tile.m, shape[:-1], range(len(shape) - 1), domain)
+            self.leading = tuple(over_rows[i] for i in range(len(shape) - 2))
+            # (a lone row is a block too, of which the mask leaves one)
+            self.row = tile.m if rows == 1 else over_rows[len(shape) - 2]
+        else:
+            axes = range(len(batch_shape))
+            over_batch = axes_coordinates(tile.part, batch_shape, axes, domain)
+            self.leading, self.row = tuple(over_batch[i] for i in axes), tile.m
+        self.lowering = Lowering(domain)
+        self.at: Coordinates = (*self.leading, self.row, tile.n)
+
+    def element(self, operand: Value, row: Dim, column: Dim) -> Node:
+        """An element of the last two axes of an operand, in the batch of the tile."""
+        outer = self.lowering.broadcast(self.leading, self.shape[:-2], operand.type.shape[:-2])
+        return self.lowering.at(operand, (*outer, row, column))
+
+    def left(self) -> Node:
+        return self.element(self.root.operands[0], self.row, self.tile.k)
+
+    def right(self) -> Node:
+        return self.element(self.root.operands[1], self.tile.k, self.tile.n)
+
+
+def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
+    """One program a tile (grid axis 0), batch (axis 1) and part of the depth (axis 2)."""
     region = Region(op)
     a, b = root.operands
-    if a.type.rank < 2 or b.type.rank < 2:
-        raise problem(root, "a matmul of vectors has no Triton kernel yet", "reshape to matrices")
     if not a.type.dtype.is_float:
         raise problem(root, f"a matmul of {a.type.dtype} has no Triton kernel yet")
-    shape = root.result.type.shape
-    flat = all(d == 1 for d in b.type.shape[:-2])
-    batch_shape = () if flat else shape[:-2]
-    rows = dims.product(shape[:-1]) if flat else shape[-2]
-    tile = Tile(
-        region, part="batch", parts=dims.product(batch_shape), rows=rows, columns=shape[-1],
-        depth=a.type.shape[-1],
-    )  # fmt: skip
-    domain = region.domain
-    if flat:
-        over_rows = axes_coordinates(tile.m, shape[:-1], range(len(shape) - 1), domain)
-        leading = tuple(over_rows[i] for i in range(len(shape) - 2))
-        # (a lone row is a block too, of which the mask leaves one)
-        row = tile.m if rows == 1 else over_rows[len(shape) - 2]
-    else:
-        axes = range(len(batch_shape))
-        over_batch = axes_coordinates(tile.part, batch_shape, axes, domain)
-        leading, row = tuple(over_batch[i] for i in axes), tile.m
-    lowering = Lowering(domain)
-
-    def element(operand: Value, row: Dim, column: Dim) -> Node:
-        outer = lowering.broadcast(leading, shape[:-2], operand.type.shape[:-2])
-        return lowering.at(operand, (*outer, row, column))
-
-    left, right = element(a, row, tile.k), element(b, tile.k, tile.n)
+    frame = Frame(region, root)
+    tile, leading, row = frame.tile, frame.leading, frame.row
+    rows, shape = tile.rows, root.result.type.shape
+    left, right = frame.left(), frame.right()
     left_matrix = matrix_of(left, tile.m, tile.k, region)
     right_matrix = matrix_of(right, tile.n, tile.k, region)
     stem = "_".join(o.name for o in region.body.ops)
@@ -97,7 +116,7 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     else:
         tile.sum_products(a.type.dtype, lambda: left, lambda: right, tf32=tf32)
     with tile.finished():
-        store_product(region, root, tile.printer, (*leading, row, tile.n), (tile.m, tile.n))
+        store_product(region, root, tile.printer, frame.at, (tile.m, tile.n))
     return region.launch(
         stem, summary, tile.printer, tile.grid, num_warps=config.warps, num_stages=config.stages,
         extra=tile.extra,

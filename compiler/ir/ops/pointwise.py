@@ -153,6 +153,28 @@ def _triton_cast(dtype: DType, attributes: Attributes) -> str:
     return "{0}.to({dtype})"
 
 
+def _triton_quantize(dtype: DType, attributes: Attributes) -> str:
+    to: DType = attributes["dtype"]
+    ratio = "tl.div_rn({0}, {1})" if dtype.bits <= 32 else "({0} / {1})"
+    kind = "tl.float64" if dtype.bits == 64 else "tl.float32"
+    if not to.is_integer:
+        moved = f"({ratio} + {{2}}.to({kind}))"
+        return _triton_cast(dtype, attributes | {"saturate": True}).replace("{0}", moved)
+    moved = f"(libdevice.rint({ratio}) + {{2}}.to({kind}))"
+    if to.bits >= 32:
+        return f"{moved}.to({{dtype}})"
+    # (limits of floats take the number beside NaN, whose result is 0)
+    low = -(2 ** (to.bits - 1)) if to.kind == "int" else 0
+    high = 2 ** (to.bits - (to.kind == "int")) - 1
+    within = f"tl.minimum(tl.maximum({moved}, {low}.0), {high}.0)"
+    return f"tl.where({ratio} == {ratio}, {within}, 0.0).to(tl.int32).to({{dtype}})"
+
+
+def _triton_dequantize(dtype: DType, attributes: Attributes) -> str:
+    kind = "tl.float64" if attributes["dtype"].bits == 64 else "tl.float32"
+    return f"(({{0}}.to({kind}) - {{2}}.to({kind})) * {{1}})"
+
+
 def _triton_mod(dtype: DType, attributes: Attributes) -> str:
     rest = "({0} % {1})" if dtype.is_integer else "libdevice.fmod({0}, {1})"
     if attributes["fmod"]:
@@ -281,9 +303,9 @@ CONVERSION: tuple[OpDef, ...] = (
               attributes=_DTYPE | {"saturate": Attribute("bool", True)},
               imports={"onnx": ("Cast",)}, renames={"to": "dtype"}),
     Quantize("quantize", numerics.quantize, _QUANTIZED, "float", "dtype",
-             cpp="gw::quantize<{dtype}>({0}, {1}, {2})", attributes=_DTYPE, typed=(0, 1)),
+             cpp="gw::quantize<{dtype}>({0}, {1}, {2})", triton=_triton_quantize, attributes=_DTYPE, typed=(0, 1)),
     Dequantize("dequantize", numerics.dequantize, _QUANTIZED, "number", "dtype",
-               cpp="gw::dequantize<{dtype}>({0}, {1}, {2})", triton="(({0}.to(tl.float32) - {2}.to(tl.float32)) * {1})",
+               cpp="gw::dequantize<{dtype}>({0}, {1}, {2})", triton=_triton_dequantize,
                attributes=_DTYPE, typed=(0, 2)),
 )
 # fmt: on

@@ -83,12 +83,12 @@ class Frame:
 def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     """One program a tile (grid axis 0), batch (axis 1) and part of the depth (axis 2)."""
     region = Region(op)
-    a, b = root.operands
+    a = root.operands[0]
     if not a.type.dtype.is_float:
         raise problem(root, f"a matmul of {a.type.dtype} has no Triton kernel yet")
     frame = Frame(region, root)
-    tile, leading, row = frame.tile, frame.leading, frame.row
-    rows, shape = tile.rows, root.result.type.shape
+    tile = frame.tile
+    rows, shape = tile.rows, frame.shape
     left, right = frame.left(), frame.right()
     left_matrix = matrix_of(left, tile.m, tile.k, region)
     right_matrix = matrix_of(right, tile.n, tile.k, region)

@@ -13,6 +13,11 @@ from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit
 from graphwright.compiler.codegen.triton.attention import emit_attention
 from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
+from graphwright.compiler.codegen.triton.integer import (
+    emit_conv_integer,
+    emit_matmul_integer,
+    emit_plain_matmul,
+)
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
@@ -25,7 +30,12 @@ def emit_contraction(op: Op) -> EmittedLaunch:
     """By the contraction in the region: a product, a convolution, or a depthwise one."""
     (root,) = (o for o in op.bodies[0].ops if o.kind is Kind.CONTRACTION)
     if root.name == "matmul":
-        return emit_matmul(op, root)
+        is_float = root.operands[0].type.dtype.is_float
+        return (emit_matmul if is_float else emit_plain_matmul)(op, root)
+    if root.name == "matmul_integer":
+        return emit_matmul_integer(op, root)
+    if root.name == "conv_integer":
+        return emit_conv_integer(op, root)
     if root.name == "conv":
         depthwise = root.operands[1].type.shape[1] == 1 and root.attribute("groups") > 1
         return (emit_depthwise if depthwise else emit_convolution)(op, root)

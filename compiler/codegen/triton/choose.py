@@ -68,6 +68,7 @@ class Product:
     parts: int = 1
     bytes: int = 2  # of an element
     step: int = 0
+    least_step: int = 16  # elements of the depth that the matrix units take at once
     exact: bool = False  # products of 32 or 64 bits without the matrix units
     gathers: bool = False  # elements of the left operand are found one by one
     can_split: bool = False
@@ -96,7 +97,7 @@ def candidates(product: Product, capability: int) -> Iterator[Config]:
             continue  # more addresses than registers hold
         if product.exact and (m * n > 64 * 64 or k > 32 or stages > 3):
             continue
-        if k > max(_power(walk), 16):
+        if k > max(_power(walk), product.least_step) or k < product.least_step:
             continue
         warps = 8 if m * n >= 128 * 128 else 4
         found = True
@@ -116,7 +117,7 @@ def candidates(product: Product, capability: int) -> Iterator[Config]:
                 found = True
                 yield Config(m, n, 64, warps, stages, streamed=True)
     if not found:
-        yield Config(min(widest_m, 32), min(widest_n, 32), 16, 4, 2)
+        yield Config(min(widest_m, 32), min(widest_n, 32), product.least_step, 4, 2)
 
 
 def _shapes(product: Product) -> Iterator[tuple[tuple[int, int], int, int]]:

@@ -313,7 +313,11 @@ class Printer:
     def _load(self, node: Load, condition: str, *, widens: bool = True) -> str:
         pointer = self.pointers[node.source]
         offset = self.address(node.offset)
-        mask = self.mask(self.roots(node.offset), condition)
+        roots = self.roots(node.offset)
+        mask = self.mask(roots, condition)
+        if condition and not any(s in self._masks or "[" in self._bound.get(s, "") for s in roots):
+            # One address for a whole block takes the shape of its condition.
+            offset = f"({offset} + ({condition}).to(tl.int32) * 0)"
         guard = f", mask={mask}, other=0" if mask else ""
         name = self.name(pointer.removeprefix("p_") or "x")
         stored = node.source.type.dtype

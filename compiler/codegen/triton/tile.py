@@ -98,6 +98,8 @@ class Tile:
         self.k = domain.loop("k", depth)
         self.extra: list[Extra] = []
         self.config = Config(16, 16, 16, 4, 2)
+        bits = max(v.type.dtype.bits if v.type.dtype.is_float else 0 for v in region.inputs)
+        self.sums_type = "tl.float64" if bits == 64 else "tl.float32"
         self.grid: tuple[Dim, ...] = ()
 
     def product(
@@ -152,8 +154,7 @@ class Tile:
             if weights is not None:
                 self._prefetch(weights)
             p.line("_wait()")
-        wide = "float64" if self._bits() == 64 else "float32"
-        p.line(f"sums = tl.zeros([{config.block_m}, {config.block_n}], tl.{wide})")
+        p.line(f"sums = tl.zeros([{config.block_m}, {config.block_n}], {self.sums_type})")
 
     def _prefetch(self, weights: Value) -> None:
         depth, columns = self.depth, self.columns
@@ -173,8 +174,6 @@ class Tile:
         pointer = self.region.pointers[weights]
         p.line(f"_prefetch({pointer} + {begin}column[:, None] * {depth} + line[None, :])")
 
-    def _bits(self) -> int:
-        return max(v.type.dtype.bits if v.type.dtype.is_float else 0 for v in self.region.inputs)
 
     def _order(self) -> None:
         """Neighbouring programs share columns of the right operand, and few rows of the left one."""
@@ -220,25 +219,40 @@ class Tile:
         `walk` opens the loop over the depth itself and returns what binds its variables, for the
         left operand (True: across) or the right one.
         """
+        type = triton_type(dtype)
+        precision = "tf32" if tf32 else "ieee"
+
+        def step(a: str, b: str) -> None:
+            self.printer.line(
+                f"sums = tl.dot({a}.to({type}), {b}.to({type}), sums, input_precision='{precision}')"
+            )
+
+        self.sum_by(left, right, step, walk)
+
+    def sum_by(
+        self,
+        left: Callable[[], Node],
+        right: Callable[[], Node],
+        step: Callable[[str, str], None],
+        walk: Callable[[], Callable[[bool], None]] | None = None,
+    ) -> None:
+        """The loop over the depth: `step` prints what is done with blocks [m, k] and [k, n]."""
         p = self.printer
         self._mask_columns()
-        if walk is not None:
-            bind = walk()
-        else:
-            bind = self._walk()
+        bind = self._walk() if walk is None else walk()
         bind(True)
         a = p.stored(left())
         p.forget(self.k)  # k runs down the right operand
         bind(False)
         self._bind_columns()
-        b = p.stored(right())
-        type = triton_type(dtype)
-        precision = "tf32" if tf32 else "ieee"
-        p.line(
-            f"sums = tl.dot({a}.to({type}), {b}.to({type}), sums, input_precision='{precision}')"
-        )
+        step(a, p.stored(right()))
         p.leave(self._loop)
         self._bind_columns()
+
+    @property
+    def masks_depth(self) -> bool:
+        """Whether the last step of the depth may reach beyond it, where `in_k` is false."""
+        return not dims.is_multiple(self.depth, self.config.block_k * self.config.splits)
 
     def _walk(self) -> Callable[[bool], None]:
         p, config = self.printer, self.config
@@ -250,7 +264,7 @@ class Tile:
             p.line(f"for start in range(0, {depth}, {config.block_k}):")
         self._loop = p.enter()
         p.line(f"k = start + tl.arange(0, {config.block_k})")
-        masked = not dims.is_multiple(self.depth, config.block_k * config.splits)
+        masked = self.masks_depth
         if masked:
             p.line(f"in_k = k < {depth}")
 

@@ -25,7 +25,6 @@ from graphwright.compiler.codegen.triton.matmul import Frame, store_product
 from graphwright.compiler.codegen.triton.printing import Printer
 from graphwright.compiler.codegen.triton.tile import Tile
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.types import DType
 

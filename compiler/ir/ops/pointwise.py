@@ -159,7 +159,7 @@ def _triton_quantize(dtype: DType, attributes: Attributes) -> str:
     kind = "tl.float64" if dtype.bits == 64 else "tl.float32"
     if not to.is_integer:
         moved = f"({ratio} + {{2}}.to({kind}))"
-        return _triton_cast(dtype, attributes | {"saturate": True}).replace("{0}", moved)
+        return _triton_cast(dtype, {**attributes, "saturate": True}).replace("{0}", moved)
     moved = f"(libdevice.rint({ratio}) + {{2}}.to({kind}))"
     if to.bits >= 32:
         return f"{moved}.to({{dtype}})"

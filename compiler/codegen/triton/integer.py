@@ -204,5 +204,3 @@ def _launch(region: Region, tile: Tile, summary: str) -> EmittedLaunch:
         stem, summary, tile.printer, tile.grid, num_warps=config.warps, num_stages=config.stages,
         extra=tile.extra,
     )  # fmt: skip
-
-

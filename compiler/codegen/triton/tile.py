@@ -174,7 +174,6 @@ class Tile:
         pointer = self.region.pointers[weights]
         p.line(f"_prefetch({pointer} + {begin}column[:, None] * {depth} + line[None, :])")
 
-
     def _order(self) -> None:
         """Neighbouring programs share columns of the right operand, and few rows of the left one."""
         p, down, across = self.printer, self.down, self.across

@@ -232,8 +232,9 @@ Rule = Callable[[Lowering, Op, Coordinates], Node]
 
 def _rules() -> Mapping[str, Rule]:
     from graphwright.compiler.codegen.lower_opaque import RULES
+    from graphwright.compiler.codegen.lower_sampling import RULES as SAMPLING
 
-    return {**MOVEMENT, **RULES}
+    return {**MOVEMENT, **RULES, **SAMPLING}
 
 
 def reshape_coordinates(

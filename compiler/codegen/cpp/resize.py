@@ -13,9 +13,9 @@ from graphwright.compiler.codegen.cpp.loops import emit_nest
 from graphwright.compiler.codegen.cpp.nest import Store, build_parts
 from graphwright.compiler.codegen.cpp.scalar_text import Names
 from graphwright.compiler.codegen.cpp.types import read, scalar_type, storage_type, stored
-from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, as_region, offset_of, problem
+from graphwright.compiler.codegen.lower_sampling import is_kept, whole_factor
 from graphwright.compiler.codegen.scalar import Apply, Node, Number, compute_dtype
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
@@ -52,7 +52,7 @@ def emit_resize(op: Op) -> list[EmittedLaunch]:
     tables = {
         axis: _table(builder, body, op, axis, pointers)
         for axis in range(x.type.rank)
-        if not _is_kept(op, axis) and _whole_factor(op, axis) is None
+        if not is_kept(op, axis) and whole_factor(op, axis) is None
     }
 
     def stores(low: Lowering, at: Coordinates) -> list[Store]:
@@ -80,7 +80,7 @@ def _is_any(op: Op) -> bool:
     return any(
         not (isinstance(extent, int) and isinstance(size, int))
         for axis, (extent, size) in pairs
-        if not _is_kept(op, axis)
+        if not is_kept(op, axis)
     )
 
 
@@ -128,35 +128,6 @@ def _emit_any(op: Op) -> list[EmittedLaunch]:
     ]
     builder.body = lines
     return [builder.launch(None, op.operands)]
-
-
-def _is_kept(op: Op, axis: int) -> bool:
-    """Whether element i of the result is element i of the operand along the axis."""
-    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
-    scales = op.attribute("scales")
-    special = ("tf_crop_and_resize", "tf_half_pixel_for_nn")
-    return (
-        dims.equal(extent, size)
-        and (not scales or scales[axis] == 1)
-        and op.attribute("coordinates") not in special
-    )
-
-
-def _whole_factor(op: Op, axis: int) -> int | None:
-    """s when result element i is exactly operand element i // s."""
-    if op.attribute("mode") != "nearest":
-        return None
-    extent, size = op.operands[0].type.shape[axis], op.attribute("sizes")[axis]
-    factor = exact_quotient(size, extent) if extent != 0 else None
-    scales = op.attribute("scales")
-    if not isinstance(factor, int) or factor < 1 or (scales and scales[axis] != factor):
-        return None
-    rule, nearest = op.attribute("coordinates"), op.attribute("nearest")
-    if rule == "asymmetric":
-        return factor if nearest == "floor" or factor == 1 else None
-    # ((i + 0.5) / s - 0.5) rounded is i // s, since (i + 0.5) / s is never a whole number.
-    halves = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-    return factor if rule in halves and nearest.startswith("round") else None
 
 
 def _reach(op: Op, axis: int) -> int:
@@ -229,7 +200,7 @@ def _element(op: Op, low: Lowering, x: Value, at: Coordinates, tables: dict[int,
     """The weighted sum over the taps of all resized axes."""
     place: list[Dim] = list(at)
     for axis in range(len(at)):
-        factor = _whole_factor(op, axis)
+        factor = whole_factor(op, axis)
         if axis not in tables and factor is not None and factor != 1:
             place[axis] = low.domain.quotient(at[axis], factor)
     return _over_axes(op, low, x, tuple(place), list(tables.values()))

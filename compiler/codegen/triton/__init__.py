@@ -63,6 +63,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
             "lrn",
             "arg_max_pool",
             "batch_norm",
+            "resize",
+            "grid_sample",
+            "roi_align",
         )
     },
     "kind:reduction": lambda op: [emit_reduction(op)],

@@ -45,6 +45,11 @@ class _Nodes:
         self.weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
+    def bytes(self, array: np.ndarray | np.generic) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
     def model(self, output: str, shape: list[int | str]) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
@@ -126,6 +131,19 @@ def convolutions(nodes: int) -> onnx.ModelProto:
     return m.model(x, [1, 8, 8, 8])
 
 
+def quantized(nodes: int) -> onnx.ModelProto:
+    """Convolutions between quantize and dequantize, each with filters of its own."""
+    m, x = _Nodes(), "x"
+    scale, zero, none = m.scalar(0.05), m.bytes(np.uint8(128)), m.bytes(np.int8(0))
+    while len(m.nodes) < nodes:
+        filters = m.bytes(m.random.integers(-127, 127, (8, 8, 3, 3)).astype(np.int8))
+        weights = m.add("DequantizeLinear", filters, scale, none)
+        steps = m.add("QuantizeLinear", x, scale, zero)
+        y = m.add("DequantizeLinear", steps, scale, zero)
+        x = m.add("Relu", m.add("Conv", y, weights, pads=[1, 1, 1, 1]))
+    return m.model(x, ["B", 8, 8, 8])
+
+
 def _ones(m: _Nodes, size: int) -> str:
     name = m.weight(size)
     m.weights[-1].CopyFrom(numpy_helper.from_array(np.linspace(1, 2, size).astype("f4"), name))
@@ -138,4 +156,5 @@ MODELS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
     "fan": fan,
     "shapes": shapes,
     "convolutions": convolutions,
+    "quantized": quantized,
 }

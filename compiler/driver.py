@@ -173,7 +173,9 @@ def _finish(
 def check_graph(graph: Graph, target: Target, options: CompileOptions) -> tuple[Problem, ...]:
     """Every op of a graph that has no kernel for the target; the graph is rewritten on the way."""
     problems = problems_of(graph, options.allow)
-    optimise(graph, target, replace(options, check_passes="off"))
+    # The order of ops decides how much memory is needed, not whether there are kernels.
+    disabled = (*options.disable_passes, "order")
+    optimise(graph, target, replace(options, check_passes="off", disable_passes=disabled))
     try:
         emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
     except UnsupportedError as error:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 RARELY = 50_000  # objects made between two collections of young ones
+NEARLY_NEVER = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def check(source: Any, **options: Any) -> CheckReport:
     read = read_source(source)
     shapes = resolve_shapes(read.proto.graph, made)
     registry = made.registry
-    with _collecting_rarely():
+    with _collecting_rarely(NEARLY_NEVER):
         graph, problems = import_in_part(read, shapes=shapes, allow=made.allow, registry=registry)
         try:
             found = check_graph(graph, made.target, made)
@@ -260,11 +261,11 @@ def run_passes(
 
 
 @contextmanager
-def _collecting_rarely() -> Generator[None]:
+def _collecting_rarely(objects: int = RARELY) -> Generator[None]:
     """Fewer cyclic garbage collections: graphs are cycles that stay, and each would walk them all."""
     old = gc.get_threshold()
-    if 0 < old[0] < RARELY:
-        gc.set_threshold(RARELY, *old[1:])
+    if 0 < old[0] < objects:
+        gc.set_threshold(objects, *old[1:])
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def command(
     """
     from graphwright.compilation import check
 
+    gc.disable()  # the graph stays until the answer is known, and then the process ends
     with console.stage(f"reading {model}"):
         report = check(
             model, target=target or "cpu", shapes=shapes, allow=allow, custom_ops=custom_ops

@@ -7,6 +7,7 @@ came from, and every such op of a graph is listed at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 from graphwright.compiler.codegen.control import Checks, EmitBody, emit_bind, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
@@ -14,15 +15,12 @@ from graphwright.compiler.codegen.cpp.custom import emit_custom
 from graphwright.compiler.codegen.cpp.loop_steps import emit_loop
 from graphwright.compiler.codegen.kernel import Step
 from graphwright.compiler.codegen.repetition import Repetition
-from graphwright.compiler.codegen.triton import TABLE as TRITON
-from graphwright.compiler.codegen.triton.arch import emitting_for
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.target import Target
 from graphwright.errors import Problem, UnsupportedError
 
 Emitter = Callable[[Op], Sequence[Step]]
-TABLES: Mapping[str, Mapping[str, Emitter]] = {"cpu": CPP, "cuda": TRITON}
 # Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
 CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
     "cpu": {"if": emit_if, "bind": emit_bind, "loop": emit_loop},
@@ -31,8 +29,13 @@ CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
 
 def emit(op: Op, target: Target) -> Sequence[Step]:
     """The launches of one op.  Looked up as `region:NAME` for regions, by name, then by kind."""
-    table = TABLES.get(target.kind)
-    if table is None:
+    table, context = CPP, nullcontext()
+    if target.kind == "cuda":  # nobody else waits for its import
+        from graphwright.compiler.codegen.triton import TABLE as table
+        from graphwright.compiler.codegen.triton.arch import emitting_for
+
+        context = emitting_for(target)
+    elif target.kind != "cpu":
         raise UnsupportedError(f"target {target}: no code generation for {target.kind}")
     keys = [op.name, f"kind:{op.kind}"]
     if op.name == "fused":
@@ -41,10 +44,8 @@ def emit(op: Op, target: Target) -> Sequence[Step]:
         return emit_custom(op)
     for key in keys:
         if key in table:
-            if target.kind == "cuda":
-                with emitting_for(target):
-                    return table[key](op)
-            return table[key](op)
+            with context:
+                return table[key](op)
     where = ", ".join(op.origins) or f"op #{op.id}"
     raise UnsupportedError(
         f"no kernel for {op.name} on {target.kind}",

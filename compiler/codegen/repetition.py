@@ -2,7 +2,7 @@
 
 Ops are equal when attributes, types, bodies and the pattern of their operands are, and when the same
 operands are constants.  Emitters never look at what a constant holds, but for integers: zero points
-decide code, so that integer constants belong to the key with their content.  Whether a value lies at
+decide code, so that integer constants belong to the key with their content, weights excepted.  Whether a value lies at
 a multiple of 16 bytes matters too: kernels for GPUs read several elements at a time where it does.
 """
 
@@ -20,9 +20,11 @@ from graphwright.compiler.codegen.kernel import (
 )
 from graphwright.compiler.ir.dims import is_multiple
 from graphwright.compiler.ir.graph import Op, Value
+from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.ir.structure import op_key
 from graphwright.compiler.passes.storage import owner_of
 
+INTEGER_PRODUCTS = ("conv_integer", "matmul_integer")
 LARGEST_ZERO_POINTS = 2**16  # elements: more is a weight
 
 
@@ -52,20 +54,34 @@ class Repetition:
 
 def _operands_key(op: Op) -> Hashable:
     place: dict[Value, int] = {}
+    inside = op.bodies[0].inputs if op.name == "fused" else op.operands
     operands = [
-        (place.setdefault(v, i), v.type, _constant_key(v)) for i, v in enumerate(op.operands)
+        (place.setdefault(v, i), v.type, _constant_key(v, inner))
+        for i, (v, inner) in enumerate(zip(op.operands, inside, strict=True))
     ]
     aligned = [is_multiple(owner_of(v)[1], 16) for v in (*op.operands, *op.results)]
     return (*operands, *aligned)
 
 
-def _constant_key(value: Value) -> Hashable:
+def _constant_key(value: Value, inside: Value) -> Hashable:
+    """Of an operand, which a region knows as `inside`."""
     if value.op is None or value.op.name != "constant":
         return None
     literal = value.op.attribute("value")
     if not literal.dtype.is_integer or literal.elements > LARGEST_ZERO_POINTS:
         return True
-    return literal.digest
+    return True if _is_weight(inside) else literal.digest
+
+
+def _is_weight(inside: Value) -> bool:
+    """Whether a region's operand is nothing but the right operand of integer products."""
+    uses = [u for u in inside.uses if isinstance(u.user, Op)]
+    return bool(uses) and all(
+        (u.user.name in INTEGER_PRODUCTS and u.index == 1)
+        or (u.user.kind is Kind.MOVEMENT and u.index == 0 and _is_weight(u.user.result))
+        for u in uses
+        if isinstance(u.user, Op)
+    )
 
 
 def _repeated(step: EmittedLaunch, values: Mapping[Value, Value], op: Op) -> EmittedLaunch:

@@ -79,6 +79,18 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.terms == other.terms
 
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols in order of first appearance."""
+        seen: dict[Symbol, None] = {}
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                if isinstance(atom, Symbol):
+                    seen[atom] = None
+                else:
+                    seen.update(dict.fromkeys(symbols_of(atom.operands)))
+        return tuple(seen)
+
     @property
     def is_atom(self) -> bool:
         return len(self.terms) == 1 and len(self.terms[0][0]) == 1 and self.terms[0][1] == 1
@@ -454,20 +466,12 @@ def equal(a: Dim, b: Dim) -> bool:
 
 def symbols_of(dims: Dim | Iterable[Dim]) -> tuple[Symbol, ...]:
     """The symbols in order of first appearance."""
+    if isinstance(dims, int | Expr):
+        return dims.symbols if isinstance(dims, Expr) else ()
     seen: dict[Symbol, None] = {}
-
-    def visit(dim: Dim) -> None:
-        for monomial, _ in _terms(dim):
-            for atom in monomial:
-                if isinstance(atom, Symbol):
-                    seen[atom] = None
-                else:
-                    for operand in atom.operands:
-                        visit(operand)
-
-    for d in (dims,) if isinstance(dims, int | Expr) else dims:
+    for d in dims:
         if isinstance(d, Expr):
-            visit(d)
+            seen.update(dict.fromkeys(d.symbols))
     return tuple(seen)
 
 

@@ -10,7 +10,7 @@ union.  Types, attributes and dims are immutable values; ops and values have ide
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -70,14 +70,15 @@ class Op:
     """One operation.  Made by `Graph.create`; `attributes` is read-only."""
 
     __slots__ = (
-        "_next", "_operands", "_previous", "attributes", "bodies", "definition", "graph", "id",
-        "is_erased", "kind", "origins", "results",
+        "_next", "_operands", "_previous", "attributes", "attributes_key", "bodies", "definition",
+        "graph", "id", "is_erased", "kind", "origins", "results",
     )  # fmt: skip
 
     def __init__(self, definition: OpDef, graph: Graph, id: int) -> None:
         self.definition, self.graph, self.id = definition, graph, id
         self.kind = Kind(definition.kind)
         self.attributes: Mapping[str, Any] = MappingProxyType({})
+        self.attributes_key: Hashable = None  # kept by ir/structure.py
         self.bodies: tuple[Graph, ...] = ()
         self.origins: tuple[str, ...] = ()
         self.results: tuple[Value, ...] = ()

@@ -59,6 +59,13 @@ def attributes_key(attributes: Mapping[str, Any]) -> Hashable:
     return tuple([attribute_key(v) for v in attributes.values()])
 
 
+def attributes_key_of(op: Op) -> Hashable:
+    """`attributes_key` of an op, calculated once: attributes never change."""
+    if op.attributes_key is None:
+        op.attributes_key = attributes_key(op.attributes)
+    return op.attributes_key
+
+
 def body_key(body: Graph) -> Hashable:
     """The key of a body: what it calculates from its inputs, without names and origins."""
     number: dict[Value, int] = {v: i for i, v in enumerate(body.inputs)}
@@ -67,9 +74,9 @@ def body_key(body: Graph) -> Hashable:
         parts.append((
             op.name,
             tuple([number[v] for v in op.operands]),
-            attributes_key(op.attributes),
+            attributes_key_of(op),
             tuple([r.type for r in op.results]),
-            tuple([body_key(b) for b in op.bodies]),
+            tuple([body_key(b) for b in op.bodies]) if op.bodies else (),
         ))  # fmt: skip
         for result in op.results:
             number[result] = len(number)
@@ -81,7 +88,7 @@ def op_key(op: Op) -> Hashable:
     """The key of an op but for its operands."""
     return (
         op.name,
-        attributes_key(op.attributes),
+        attributes_key_of(op),
         tuple([r.type for r in op.results]),
-        tuple([body_key(b) for b in op.bodies]),
+        tuple([body_key(b) for b in op.bodies]) if op.bodies else (),
     )

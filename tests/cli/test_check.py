@@ -79,7 +79,7 @@ def test_check_agrees_with_compile() -> None:
     assert told == [(p.node, p.reason) for p in refused.value.problems] != []
 
 
-@pytest.mark.parametrize("kind", ["layers", "shapes"])
+@pytest.mark.parametrize("kind", ["layers", "shapes", "convolutions", "quantized"])
 def test_check_of_three_thousand_nodes_is_quick(kind: str) -> None:
     data = MODELS[kind](3000).SerializeToString()
     gw.check(MODELS[kind](50))  # imports

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -81,7 +83,22 @@ def test_repeated_launches_are_those_of_the_op(zero_point: bool) -> None:
     assert [fields(s) for s in together] == [fields(s) for s in alone]
 
 
-def test_equal_layers_are_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def quantized_layers(count: int) -> onnx.ModelProto:
+    """Equal but for the integers of their weights."""
+    model = layers(count, zero_point=True)
+    first = model.graph.node[0].input
+    for node in model.graph.node:  # scales and zero points of the first, weights of their own
+        node.input[:] = [node.input[0], *first[1:3], node.input[3], *first[4:]]
+    return model
+
+
+@pytest.mark.parametrize(("make", "steps_each", "kinds"), [(layers, 2, 2), (quantized_layers, 1, 1)])
+def test_equal_layers_are_emitted_once(
+    make: Callable[[int], onnx.ModelProto],
+    steps_each: int,
+    kinds: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from graphwright.compiler.codegen import emit as module
 
     asked: list[str] = []
@@ -90,11 +107,11 @@ def test_equal_layers_are_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(str(op))
         return emit(op, target)  # type: ignore[arg-type]
 
-    graph = final_graph(layers(20))
+    graph = final_graph(make(20))
     monkeypatch.setattr(module, "emit", counted)
     steps = module.emit_graph(graph, OPTIONS.target, skip=lambda op: view_of(op) is not None)
-    assert len(steps) == 40
-    assert len(asked) == 2
+    assert len(steps) == 20 * steps_each
+    assert len(asked) == kinds
 
 
 def test_origins_are_each_layers_own() -> None:

@@ -92,7 +92,9 @@ def quantized_layers(count: int) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize(("make", "steps_each", "kinds"), [(layers, 2, 2), (quantized_layers, 1, 1)])
+@pytest.mark.parametrize(
+    ("make", "steps_each", "kinds"), [(layers, 2, 2), (quantized_layers, 1, 1)]
+)
 def test_equal_layers_are_emitted_once(
     make: Callable[[int], onnx.ModelProto],
     steps_each: int,

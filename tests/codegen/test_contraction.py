@@ -63,6 +63,19 @@ def to_rows(g, y, rest):
     return [one(g, "reshape", [y], shape=(N, 36, 20))]
 
 
+def shuffled(g, y, rest):
+    """The channels dealt out anew, as between the grouped convolutions of ShuffleNet."""
+    y = one(g, "relu", [y])
+    shape = y.type.shape
+    y = one(g, "reshape", [y], shape=(shape[0], 4, shape[1] // 4, *shape[2:]))
+    y = one(g, "transpose", [y], permutation=(0, 2, 1, 3, 4))
+    return [one(g, "reshape", [y], shape=shape)]
+
+
+def shuffled_and_plain(g, y, rest):
+    return [*shuffled(g, one(g, "add", [y, rest[0]]), rest), y]
+
+
 def product(epilogue=None):
     def build(g, v):
         y = one(g, "matmul", v[:2])
@@ -121,6 +134,10 @@ CASES = {
                [NHWC]),
     "dilated": ([X, t(20, 12, 3, 3), t(20)], conv(dilations=(2, 2)), (1, 2), [NHWC]),
     "groups": ([X, t(20, 3, 3, 3), t(20)], conv(groups=4, **SAME), (1, 2), [NHWC]),
+    "shuffle": ([X, t(136, 3, 1, 1), t(136)], conv(shuffled, groups=4), (1, 2), [NHWC]),
+    "shuffle-nchw": ([X, t(20, 12, 3, 3), t(20)], conv(shuffled, **SAME), (1, 2), [None]),
+    "shuffle-depthwise": ([X, t(12, 1, 3, 3), t(12), t(N, 12, 6, 6, layout=NHWC)],
+                          conv(shuffled_and_plain, groups=12, **SAME), (1, 2), [NHWC, NHWC]),
     "depthwise": ([X, t(12, 1, 3, 3), t(12)], conv(relu, groups=12, **SAME), (1, 2), [NHWC]),
     "depthwise2": ([X, t(24, 1, 3, 3), t(24)], conv(relu, groups=12, **SAME), (1, 2), [NHWC]),
     "residual": ([X, t(20, 12, 1, 1), t(20), t(N, 20, 6, 6, layout=NHWC)], conv(residual), (1, 2),

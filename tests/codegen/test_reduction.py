@@ -59,12 +59,31 @@ def pooled_rows(g, v):
     return [one(g, "reshape", [m], shape=(N, 70))]
 
 
+def range_of_sums(g, v):
+    """Elements that are stored in the pass, then one value of all of them."""
+    y = one(g, "tanh", [one(g, "add", [v[0], v[1]])])
+    low = one(g, "reduce_min", [y], axes=(0, 1, 2), keepdims=False)
+    return [y, one(g, "relu", [low])]
+
+
+def mean_of_rows(g, v):
+    y = one(g, "mul", [v[0], v[0]])
+    return [y, one(g, "reduce_mean", [y], axes=(1,), keepdims=False)]
+
+
 IMAGE, IMAGE_NHWC = t(N, 70, 7, 7), t(N, 70, 7, 7, layout=NHWC)
 CASES = {
     "remainders": ([t(1, S, 1, N, 8)], normed_remainders, []),
     "sum-last": ([t(N, S)], op("reduce_sum", axes=(1,)), []),
     "sum-first": ([t(S, 70)], op("reduce_sum", axes=(0,)), []),
     "sum-all": ([t(N, S)], op("reduce_sum", axes=(0, 1)), []),
+    "sum-all-long": ([t(N, S, 33)], op("reduce_sum", axes=(0, 1, 2)), []),
+    "mean-all": ([t(N, S, 33)], op("reduce_mean", axes=(0, 1, 2)), []),
+    "and-all": ([t(N, S, dtype=BOOL)], op("reduce_and", axes=(0, 1)), []),
+    "min-all-kept": ([t(N, S, 1), t(N, 1, 70)], range_of_sums, []),
+    "mean-kept": ([t(N, S)], mean_of_rows, []),
+    "mean-kept-columns": ([t(S, N, 70)], mean_of_rows, []),
+    "max-all": ([t(N, S)], op("reduce_max", axes=(0, 1)), []),
     "sum-none": ([t(N, 5)], op("reduce_sum", axes=()), []),
     "sum-one": ([t(N, 1, 5)], op("reduce_sum", axes=(1,)), []),
     "sum-f64": ([t(N, S, dtype=F64)], op("reduce_sum", axes=(1,)), []),
@@ -130,7 +149,7 @@ def test_matches_the_evaluator(compiled, name, sizes):
     check(compiled, index, arrays, 2e-3 if small else 2e-6)
 
 
-@pytest.mark.parametrize("name", ["max", "argmax", "softmax", "sum-last"])
+@pytest.mark.parametrize("name", ["max", "max-all", "argmax", "softmax", "sum-last"])
 def test_nan_and_infinity_spread_as_they_should(compiled, name):
     index = list(CASES).index(name)
     x = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32)

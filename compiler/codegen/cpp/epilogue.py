@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphwright.compiler.codegen.cpp.column_table import with_tables
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import Size
 from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.operand import Operands
 from graphwright.compiler.codegen.cpp.scalar_text import NARROW, Names, ScalarWriter, holds_wide
-from graphwright.compiler.codegen.cpp.types import scalar_type, stored
+from graphwright.compiler.codegen.cpp.types import scalar_type, storage_type, stored
 from graphwright.compiler.codegen.expressions import Domain, Variable, split_linear
 from graphwright.compiler.codegen.lower import (
     Coordinates,
@@ -288,6 +289,9 @@ def _operator(
     rows_first = first.name == "row"
     narrow = _Narrow(part, last, results, operands) if rows_first and holds_wide(part) else None
     read = narrow.read if narrow is not None else {}
+    whole, tables = part, {}
+    if rows_first and narrow is None:
+        part, tables = with_tables(part, last)
     writer = ScalarWriter(part, operands.pointers, names, size, given=given, read=read)
     levels = [writer.statements(k) for k in range(-1, len(part.loops))]
     batched = levels[1] if outer else []
@@ -299,10 +303,15 @@ def _operator(
         *(f"    {_declaration(n, t, wide=writer.wide)}" for n, t in constants.items()),
         *(f"    {x}" for x in [*levels[0], *batched]),
     ]
+    for table in tables.values():
+        made = table.table_lines(whole, last, lambda p: ScalarWriter(p, {}, names, size))
+        lines += [f"    {x}" for x in made]
     stores: list[str] = []
     for s in part.stores:
         value = stored(results[s.output].type.dtype, writer.text(s.node))
-        if narrow is not None and s.output in narrow.stores:
+        if s.output in tables:
+            stores.append(f"kept{s.output}[c] = {value};")
+        elif narrow is not None and s.output in narrow.stores:
             stores.append(f"narrow{s.output}[c] = {value};")
         else:
             stores.append(f"out{s.output}[{writer.index(s.offset)}] = {value};")
@@ -321,11 +330,21 @@ def _operator(
     lines += [
         *(f"    {x}" for x in a),
         *(f"      {x}" for x in middle),
+        *(
+            f"      {storage_type(results[o].type.dtype)} kept{o}[gw::kMostColumns];"
+            for o in tables
+        ),
         f"      {'GW_COLUMNS' if rows_first else 'GW_IVDEP'}",
         *(f"      {x}" for x in b),
         f"        const {of_sum} sum = tile[r * ld + c];",
         *(f"        {x}" for x in [*inner, *stores]),
         "      }",
+        *(
+            f"      gw::scatter(out{s.output} + ({writer.index(s.offset)}), at{s.output}, "
+            f"kept{s.output}, cols);"
+            for s in part.stores
+            if s.output in tables
+        ),
         "    }",
         "  }",
     ]

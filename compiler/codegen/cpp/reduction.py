@@ -7,6 +7,7 @@ different rows, a tile of rows goes side by side through the reduced loops.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from graphwright.compiler.codegen.cpp.epilogue import (
     after,
@@ -21,6 +22,7 @@ from graphwright.compiler.codegen.cpp.pointwise import emit_pointwise, stem_of
 from graphwright.compiler.codegen.cpp.reduction_programs import Program, program_of
 from graphwright.compiler.codegen.cpp.row import Row
 from graphwright.compiler.codegen.cpp.row_text import RowWriter
+from graphwright.compiler.codegen.cpp.whole_row import WholeWriter, is_whole
 from graphwright.compiler.codegen.expressions import exact_quotient
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, as_region, offset_of, problem
@@ -58,6 +60,7 @@ def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedL
             break
         splits |= found
     _collapse(row, parts)
+    _store_in_pass(row, parts)
     builder = KernelBuilder(op, stem_of(body))
     loads = {n.source for p in parts.all for n in p.nodes if isinstance(n, Load)}
     pointers: dict[Value, str] = {}
@@ -67,6 +70,9 @@ def reduction_launch(op: Op, body: Graph, operands: Sequence[Value]) -> EmittedL
     outputs = []
     for i, value in enumerate(op.results):
         outputs.append((builder.tensor(f"out{i}", value, written=True), value.type.dtype))
+    if is_whole(row, parts):
+        WholeWriter(builder, row, parts, pointers, outputs).emit()
+        return builder.launch(body, operands)
     writer = RowWriter(builder, row, parts, pointers, outputs)
     lines = writer.lines()
     emit_parallel(builder, "row", writer.items, writer.item_extents, lines, writer.cost)
@@ -179,6 +185,18 @@ def _row_coordinates(row: Row, root: Op) -> Coordinates | None:
         elif root.attribute("keepdims"):
             at.append(0)
     return tuple(at)
+
+
+def _store_in_pass(row: Row, parts: RowParts) -> None:
+    """Elements that do not wait for the result are written in the pass that reads them."""
+    if parts.elements is None or len(row.passes) != 1 or row.passes[0].keep is not None:
+        return
+    waits = any(isinstance(n, Given) for n in parts.elements.nodes)
+    if waits or parts.elements.loops != parts.passes[0].loops or row.passes[0].extreme:
+        return
+    only = parts.passes[0]
+    parts.passes[0] = replace(only, stores=(*only.stores, *parts.elements.stores))
+    parts.elements = None
 
 
 def _collapse(row: Row, parts: RowParts) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphwright.compiler.codegen.cpp.function import KernelBuilder
 from graphwright.compiler.codegen.cpp.indices import index_text, operand_text
 from graphwright.compiler.codegen.cpp.loops import element_cost, must_stay_rolled, typical
-from graphwright.compiler.codegen.cpp.nest import Part
+from graphwright.compiler.codegen.cpp.nest import Part, Store
 from graphwright.compiler.codegen.cpp.row import TILES, Pass, Row
 from graphwright.compiler.codegen.cpp.scalar_text import Names, ScalarWriter, spell
 from graphwright.compiler.codegen.cpp.types import scalar_type, stored
@@ -42,7 +42,7 @@ class RowWriter:
         pointers: Mapping[Value, str],
         outputs: Sequence[tuple[str, DType]],
     ) -> None:
-        self.size = builder.size
+        self.builder, self.size = builder, builder.size
         self.row, self.parts, self.pointers, self.outputs = row, parts, pointers, outputs
         self.names = Names(row.body.symbols)
         self.by_column = row.by_column
@@ -191,36 +191,41 @@ class RowWriter:
 
     def _pass(self, p: Pass, part: Part, finish: Part, done: Sequence[str]) -> list[str]:
         writer = self._writer(part, done)
-        count = self.tile or self.lanes
-        acc, type = f"{p.name}_lanes", scalar_type(p.dtype)
-        element, *keep = part.stores
+        lines = self._accumulators(p, writer)
+        lines += self._nest(part, writer, lambda: self._step(p, part, writer), lanes=True)
+        return [*lines, *self._finish(p, finish, done)]
 
-        def step() -> list[str]:
-            value = writer.text(element.node)
-            if p.extreme:
-                lines = [
-                    f"const {type} value = {value};",
-                    f"const int64_t position = {writer.index(element.offset)};",
-                    f"if ({p.name}_at[l] < 0 || gw::beats<{p.extreme}>(value, {acc}[l])) {{",
-                    f"  {acc}[l] = value;",
-                    f"  {p.name}_at[l] = position;",
-                    "}",
-                ]
-            else:
-                assert p.combine is not None
-                lines = [f"{acc}[l] = {spell(p.combine, p.dtype, f'{acc}[l]', value)};"]
-            if keep:
-                lines.append(f"kept[{self._buffer_index()}] = {writer.text(keep[0].node)};")
-            return lines
-
+    def _accumulators(self, p: Pass, writer: ScalarWriter) -> list[str]:
+        """What a pass combines into, a number for each lane, made."""
+        count, acc = self.tile or self.lanes, f"{p.name}_lanes"
         start = f"{acc}[l] = {writer.text(p.identity)};"
-        lines = [f"{type} {acc}[{count}];"]
+        lines = [f"{scalar_type(p.dtype)} {acc}[{count}];"]
         if p.extreme:
             lines.append(f"int64_t {p.name}_at[{count}];")
             start = f"{acc}[l] = 0, {p.name}_at[l] = -1;"
-        lines.append(f"for (int l = 0; l < {count}; ++l) {start}")
-        lines += self._nest(part, writer, step, lanes=True)
-        return [*lines, *self._finish(p, finish, done)]
+        return [*lines, f"for (int l = 0; l < {count}; ++l) {start}"]
+
+    def _step(self, p: Pass, part: Part, writer: ScalarWriter) -> list[str]:
+        """What a pass does with an element: in lane l, and with what is written on the way."""
+        acc, type = f"{p.name}_lanes", scalar_type(p.dtype)
+        element, *more = part.stores
+        value = writer.text(element.node)
+        if p.extreme:
+            lines = [
+                f"const {type} value = {value};",
+                f"const int64_t position = {writer.index(element.offset)};",
+                f"if ({p.name}_at[l] < 0 || gw::beats<{p.extreme}>(value, {acc}[l])) {{",
+                f"  {acc}[l] = value;",
+                f"  {p.name}_at[l] = position;",
+                "}",
+            ]
+        else:
+            assert p.combine is not None
+            lines = [f"{acc}[l] = {spell(p.combine, p.dtype, f'{acc}[l]', value)};"]
+        if p.keep is not None:
+            keep, *more = more
+            lines.append(f"kept[{self._buffer_index()}] = {writer.text(keep.node)};")
+        return [*lines, *(self._store(s, writer) for s in more)]
 
     def _finish(self, p: Pass, part: Part, done: Sequence[str]) -> list[str]:
         """From the lanes (or the tile's sums) to the pass's scalar of the row."""
@@ -257,11 +262,10 @@ class RowWriter:
         writer = self._writer(part, done)
 
         def innermost() -> list[str]:
-            lines: list[str] = []
-            for store in part.stores:
-                name, dtype = self.outputs[store.output]
-                value = stored(dtype, writer.text(store.node))
-                lines.append(f"{name}[{writer.index(store.offset)}] = {value};")
-            return lines
+            return [self._store(s, writer) for s in part.stores]
 
         return self._nest(part, writer, innermost, lanes=False)
+
+    def _store(self, store: Store, writer: ScalarWriter) -> str:
+        name, dtype = self.outputs[store.output]
+        return f"{name}[{writer.index(store.offset)}] = {stored(dtype, writer.text(store.node))};"

@@ -32,6 +32,15 @@ GW_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 GW_INLINE int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 GW_INLINE int64_t floor_modulo(int64_t a, int64_t b) { return a % b + (a % b < 0 ? b : 0); }
 
+constexpr int64_t kMostColumns = 64;  // of one call of an epilogue
+
+// to[at[i]] = from[i] for i < n; no two places are the same.
+template <class T>
+GW_INLINE void scatter(T* GW_RESTRICT to, const int32_t* at, const T* from, int64_t n) {
+  GW_IVDEP
+  for (int64_t i = 0; i < n; ++i) to[at[i]] = from[i];
+}
+
 // A loaded index: negative ones count from the end; kept inside [0, extent) so that no read leaves the
 // tensor whatever the data says.
 GW_INLINE int64_t wrap_index(int64_t i, int64_t extent) {
@@ -41,6 +50,18 @@ GW_INLINE int64_t wrap_index(int64_t i, int64_t extent) {
 // How many items one piece of a parallel loop holds at least, when an item costs `cost` units (about a
 // byte moved, a quarter of a nanosecond of one core): below it, waking a thread costs more than it brings.
 GW_INLINE int64_t grain(int64_t cost) { return 1 + 98304 / (cost > 0 ? cost : 1); }
+
+// A reduction of everything is cut in chunks, whose number follows from the work alone: `items` of `cost`
+// units each. Chunk c of `chunks` begins at item chunk_start(items, chunks, c).
+constexpr int64_t kMostChunks = 64;
+GW_INLINE int64_t chunk_count(int64_t items, int64_t cost) {
+  const double wanted = static_cast<double>(items) * static_cast<double>(cost) / 49152;
+  const int64_t some = wanted < kMostChunks ? static_cast<int64_t>(wanted) : kMostChunks;
+  return smaller(larger(some, 1), items);
+}
+GW_INLINE int64_t chunk_start(int64_t items, int64_t chunks, int64_t c) {
+  return items / chunks * c + smaller(c, items % chunks);
+}
 
 namespace loops_detail {
 struct Scratch {

@@ -267,13 +267,12 @@ def _grid_taps(
             at = _reflected(at, low, high)
     base = at.floor()
     t = at - base
-    weights: list[Term | None]
     if mode == "nearest":
-        steps, weights, base = [0], [None], at.truncated()
+        steps, weights, base = [0], list[Term | None]([None]), at.truncated()
     elif mode == "linear":
-        steps, weights = [0, 1], [1 - t, t]
+        steps, weights = [0, 1], list[Term | None]([1 - t, t])
     else:
-        steps, weights = [-1, 0, 1, 2], [*cubic_weights(t, KEYS)]
+        steps, weights = [-1, 0, 1, 2], list[Term | None](cubic_weights(t, KEYS))
     out: list[tuple[Dim, Term, Term | None]] = []
     for step, weight in zip(steps, weights, strict=True):
         index = base + step

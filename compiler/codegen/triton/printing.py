@@ -315,7 +315,7 @@ class Printer:
         offset = self.address(node.offset)
         roots = self.roots(node.offset)
         mask = self.mask(roots, condition)
-        if condition and not any(s in self._masks or "[" in self._bound.get(s, "") for s in roots):
+        if condition and not self._is_block(roots):
             # One address for a whole block takes the shape of its condition.
             offset = f"({offset} + ({condition}).to(tl.int32) * 0)"
         guard = f", mask={mask}, other=0" if mask else ""
@@ -325,13 +325,20 @@ class Printer:
         self.line(f"{name} = tl.load({pointer} + {offset}{guard}){widen}")
         return name
 
+    def _is_block(self, variables: Iterable[Symbol]) -> bool:
+        """Whether an index of these loop variables is surely many at once."""
+        return any(v in self._masks or "[" in self._bound.get(v, "") for v in variables)
+
     def store(
         self, pointer: str, dtype: DType, offset: Dim, node: Node, over: Sequence[Symbol] = ()
     ) -> None:
         """Stores a node as one element of an output; `over`: loop variables that must be in range."""
         text = self.node(node)
-        address = self.address(offset)
-        mask = self.mask({*self.roots(offset), *over})
+        address, roots = self.address(offset), self.roots(offset)
+        mask = self.mask({*roots, *over})
+        if self._is_block(over) and not self._is_block(roots):
+            lanes = " + ".join(f"{self._bound[s]} * 0" for s in over)
+            address = f"({address} + {lanes})"
         guard = f", mask={mask}" if mask else ""
         value = text if isinstance(node, Number) else f"tl.cast({text}, {triton_type(dtype)})"
         self.line(f"tl.store({pointer} + {address}, {value}{guard})")

@@ -2,8 +2,9 @@
 
 usage: TRITON_INTERPRET=1 python interpret.py CASES.json ARRAYS.npz OUT.npz
 
-CASES: [{"module", "kernel", "inputs": [key], "outputs": [[key, shape, dtype]], "workspaces": [bytes],
-"roles", "types", "scalars", "grid"}].  Outputs and workspaces are poisoned before the run.
+CASES: [{"outputs": [[key, shape, dtype]], "launches": [{"module", "kernel", "inputs": [key],
+"workspaces": [bytes], "roles", "types", "scalars", "grid"}]}].  Outputs are poisoned before the first
+launch, workspaces before each.
 """
 
 import importlib.util
@@ -66,25 +67,29 @@ def parameters(case: dict[str, Any], pointers: list[torch.Tensor]) -> list[Any]:
     return out
 
 
+def run(launch: dict[str, Any], given: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    spec = importlib.util.spec_from_file_location("kernel", launch["module"])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.libdevice = Libdevice()
+    scratch = [torch.full((n // 4,), torch.nan) for n in launch["workspaces"]]
+    function = getattr(module, launch["kernel"])
+    function[tuple(launch["grid"])](*parameters(launch, [*given, *outputs, *scratch]))
+
+
 def main() -> None:
     with open(sys.argv[1]) as file:
         cases = json.load(file)
     arrays = np.load(sys.argv[2])
     out = {}
     for case in cases:
-        spec = importlib.util.spec_from_file_location("kernel", case["module"])
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.libdevice = Libdevice()
         outputs = []
         for _, shape, dtype in case["outputs"]:
             array = np.empty(shape, dtype)
             array.view(np.uint8)[...] = 0xFF
             outputs.append(tensor(array))
-        given = [tensor(arrays[k]) for k in case["inputs"]]
-        scratch = [torch.full((n // 4,), torch.nan) for n in case["workspaces"]]
-        function = getattr(module, case["kernel"])
-        function[tuple(case["grid"])](*parameters(case, [*given, *outputs, *scratch]))
+        for launch in case["launches"]:
+            run(launch, [tensor(arrays[k]) for k in launch["inputs"]], outputs)
         for (key, _, _), made in zip(case["outputs"], outputs, strict=True):
             out[key] = made.numpy()
     np.savez(sys.argv[3], **out)

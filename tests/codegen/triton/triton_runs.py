@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +19,21 @@ from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.parser import parse_graph
 from graphwright.compiler.target import Target
 
-Case = tuple[Graph, EmittedLaunch, Mapping[str, int]]
+Case = tuple[Graph, EmittedLaunch | Sequence[EmittedLaunch], Mapping[str, int]]
+
+
+def launches_of(text: str, target: str = "cuda:sm_90") -> tuple[Graph, list[EmittedLaunch]]:
+    """The graph of a text with one op, and that op's launches."""
+    graph = parse_graph(text, registry=REGISTRY)
+    (op,) = graph.ops
+    steps = emit(op, Target.parse(target))
+    assert all(isinstance(s, EmittedLaunch) for s in steps)
+    return graph, [s for s in steps if isinstance(s, EmittedLaunch)]
 
 
 def launch_of(text: str, target: str = "cuda:sm_90") -> tuple[Graph, EmittedLaunch]:
-    """The graph of a text with one op, and that op's launch."""
-    graph = parse_graph(text, registry=REGISTRY)
-    (op,) = graph.ops
-    (launch,) = emit(op, Target.parse(target))
+    """`launches_of` an op that has one launch."""
+    graph, (launch,) = launches_of(text, target)
     return graph, launch
 
 
@@ -36,7 +43,7 @@ def interpret(
     """Runs each case on random inputs: {name: (outputs, wanted outputs in float64)}."""
     rng = np.random.default_rng(7)
     entries, arrays, wanted = [], {}, {}
-    for name, (graph, launch, binding) in cases.items():
+    for name, (graph, launches, binding) in cases.items():
         feed = []
         for i, value in enumerate(graph.inputs):
             shape = [dims.evaluate(d, binding) for d in value.type.shape]
@@ -51,27 +58,16 @@ def interpret(
             arrays[f"{name}.in{i}"] = array.transpose(order_of(value.type.layout, array.ndim))
             feed.append(array)
         wanted[name] = evaluate(graph, feed, compute=np.float64)
-        module = folder / f"{name}.py"
-        module.write_text(launch.kernel.source)
-        scratch = [a for a in launch.arguments if isinstance(a, Workspace)]
         entries.append(
             {
-                "module": str(module),
-                "kernel": launch.kernel.name,
-                "inputs": [
-                    f"{name}.in{graph.inputs.index(a)}"
-                    for a in launch.arguments
-                    if isinstance(a, Value) and a in graph.inputs
-                ],
                 "outputs": [
                     [f"{name}.out{i}", list(w.transpose(order(v)).shape), v.type.dtype.numpy.name]
                     for i, (w, v) in enumerate(zip(wanted[name], graph.outputs, strict=True))
                 ],
-                "workspaces": [dims.evaluate(a.bytes, binding) for a in scratch],
-                "roles": list(launch.kernel.roles),
-                "types": list(launch.kernel.signature),
-                "scalars": [dims.evaluate(s, binding) for s in launch.scalars],
-                "grid": [dims.evaluate(g, binding) for g in launch.grid],
+                "launches": [
+                    _entry(folder, name, graph, launch, binding)
+                    for launch in (launches if isinstance(launches, Sequence) else [launches])
+                ],
             }
         )
     (folder / "cases.json").write_text(json.dumps(entries))
@@ -93,6 +89,28 @@ def interpret(
             w,
         )
         for name, w in wanted.items()
+    }
+
+
+def _entry(
+    folder: Path, name: str, graph: Graph, launch: EmittedLaunch, binding: Mapping[str, int]
+) -> dict[str, object]:
+    module = folder / f"{name}_{launch.kernel.name}.py"
+    module.write_text(launch.kernel.source)
+    scratch = [a for a in launch.arguments if isinstance(a, Workspace)]
+    return {
+        "module": str(module),
+        "kernel": launch.kernel.name,
+        "inputs": [
+            f"{name}.in{graph.inputs.index(a)}"
+            for a in launch.arguments
+            if isinstance(a, Value) and a in graph.inputs
+        ],
+        "workspaces": [dims.evaluate(a.bytes, binding) for a in scratch],
+        "roles": list(launch.kernel.roles),
+        "types": list(launch.kernel.signature),
+        "scalars": [dims.evaluate(s, binding) for s in launch.scalars],
+        "grid": [dims.evaluate(g, binding) for g in launch.grid],
     }
 
 

@@ -178,7 +178,7 @@ class Resize:
         scales = self.op.attribute("scales")
         if not scales and not (isinstance(extent, int) and isinstance(size, int)):
             raise problem(self.op, f"antialias with {extent} elements of axis {axis} made {size}")
-        scale = scales[axis] if scales else size / extent
+        scale = scales[axis] if scales else dims.evaluate(size, {}) / dims.evaluate(extent, {})
         return antialias_reach(self.mode, scale) if scale < 1 else 0
 
     def _stretched(self, distance: Term) -> Term:

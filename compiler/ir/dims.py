@@ -11,6 +11,7 @@ Text form (parsed by dim_parser.py): `B*S + 3*H - 1`, `(H + 1) floordiv 2`, `W m
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -468,11 +469,8 @@ def symbols_of(dims: Dim | Iterable[Dim]) -> tuple[Symbol, ...]:
     """The symbols in order of first appearance."""
     if isinstance(dims, int | Expr):
         return dims.symbols if isinstance(dims, Expr) else ()
-    seen: dict[Symbol, None] = {}
-    for d in dims:
-        if isinstance(d, Expr):
-            seen.update(dict.fromkeys(d.symbols))
-    return tuple(seen)
+    found = (d.symbols for d in dims if isinstance(d, Expr))
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
 APPLY: dict[str, Callable[..., Dim]] = {

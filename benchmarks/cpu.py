@@ -1,17 +1,25 @@
 """Ours against ONNX Runtime (and OpenVINO where it is installed) on the CPU, on published models.
 
     python benchmarks/cpu.py [MODEL ...] [--threads 2] [--seconds 2] [--output FILE.json]
+                             [--keep DIR [--compile-only]]
 
-Every model runs in processes of its own.  Times are medians over blocks of runs in turns, with a
-pause before each block, so that the waiting threads of one engine do not slow the next; the same
-number of threads for all, pinned to as many CPUs.  Compiling is measured with an empty cache and
-again with the cache it left.  Peak memory is the high-water mark of a process that only loads and
-runs, less what an interpreter with numpy takes.
+Every model runs in processes of its own, at three settings of its sizes (one setting where it has
+none).  Times are medians over blocks of runs in turns, with a pause before each block, so that the
+waiting threads of one engine do not slow the next; the same number of threads for all, pinned to as
+many CPUs.  Compiling is measured with an empty cache and again with the cache it left, with as many
+compilers at a time.  Peak memory is the high-water mark of a process that only loads and runs, less
+what an interpreter with numpy takes.
+
+OpenVINO is a peer where it is installed (`pip install openvino`); without it there is no such
+column.  --keep leaves the artifacts in DIR and takes those that are there, with what was measured
+when they were made, so that a later run only times them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -137,42 +145,73 @@ def medians(runs: dict[str, Run], feed: Feed, seconds: float) -> dict[str, dict[
     }
 
 
-def measure(name: str, threads: int, seconds: float) -> dict[str, Any]:
-    """Everything about one model; runs in a process of its own."""
+def compiled(name: str, path: Path, artifact: Path, threads: int) -> dict[str, Any]:
+    """Compiles a model to `artifact`, cold and warm; what there is to say about it.
+
+    A file beside the artifact keeps the answer; when both are there, nothing is compiled.
+    """
     from graphwright.compilation import build, import_source
     from graphwright.compiler.options import CompileOptions
 
-    path = model_path(name)
-    out: dict[str, Any] = {"model": name}
+    known = artifact.with_suffix(".json")
+    if known.exists() and artifact.exists():
+        return json.loads(known.read_text())
+    out: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        artifact = Path(scratch) / "model.gw"
-        options = CompileOptions.make(cache_dir=Path(scratch) / "cache", threads=threads)
+        options = CompileOptions.make(cache_dir=Path(scratch), threads=threads)
         for kind in ("cold", "warm"):
             start = time.perf_counter()
             built = build(path, options)
             built.artifact.write(artifact)
             out[f"compile_{kind}_s"] = time.perf_counter() - start
-        report = built.report(artifact.stat().st_size)
-        out["report"] = report.to_json()
+    out["report"] = built.report(artifact.stat().st_size).to_json()
+    graph = import_source(path, options)
+    feed = sample(name)
+    out["flops"] = graph_flops(graph, feed)
+    out["compulsory_bytes"] = weight_bytes(graph) + sum(v.nbytes for v in feed.values())
+    known.write_text(json.dumps(out))
+    return out
+
+
+def measure(name: str, threads: int, seconds: float, keep: Path | None) -> dict[str, Any]:
+    """Everything about one model; runs in a process of its own."""
+    path = model_path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        artifact = (keep or Path(scratch)) / f"{name}.gw"
+        out = {"model": name, **compiled(name, path, artifact, threads)}
         out["load_ms"], out["read_ms"] = load_ms(artifact, threads)
         feeds = [sample(name, size) for size in range(3)]
+        if all(v.shape == feeds[1][n].shape for n, v in feeds[0].items()):
+            del feeds[1:]
         runs = {"graphwright": open_ours(artifact, threads), "onnxruntime": open_ort(path, threads)}
         out["relative_rms"] = [
             relative_rms(runs["graphwright"](f), runs["onnxruntime"](f)) for f in feeds
         ]
-        if importlib.util.find_spec("openvino"):
-            runs["openvino"] = open_openvino(path, threads)
-        out["engines"] = medians(runs, feeds[0], seconds)
-        for engine in ("graphwright", "onnxruntime"):
-            file = artifact if engine == "graphwright" else path
-            out["engines"][engine]["peak_bytes"] = peak_of(engine, file, name, threads)
-        graph = import_source(path, options)
-        flops = graph_flops(graph, feeds[0])
-        outputs = runs["graphwright"](feeds[0])
-        moved = weight_bytes(graph) + sum(v.nbytes for v in (*feeds[0].values(), *outputs))
-    out |= {"flops": flops, "compulsory_bytes": moved}
-    out["shapes"] = {n: list(v.shape) for n, v in feeds[0].items()}
+        out["openvino"] = add_openvino(runs, path, threads, feeds)
+        settings: list[dict[str, Any]] = []
+        for feed in feeds:
+            shapes = {n: list(v.shape) for n, v in feed.items()}
+            settings.append({"shapes": shapes, "engines": medians(runs, feed, seconds)})
+        out["settings"] = settings
+        out["peak_bytes"] = {
+            engine: peak_of(engine, artifact if engine == "graphwright" else path, name, threads)
+            for engine in ("graphwright", "onnxruntime")
+        }
     return out
+
+
+def add_openvino(runs: dict[str, Run], path: Path, threads: int, feeds: list[Feed]) -> str:
+    """Puts OpenVINO among the engines where it can run the model; says why where it cannot."""
+    if not importlib.util.find_spec("openvino"):
+        return "not installed"
+    try:
+        run = open_openvino(path, threads)
+        for feed in feeds:
+            run(feed)
+    except RuntimeError as error:  # what OpenVINO raises for a model it does not take
+        return f"refused: {str(error).strip().splitlines()[-1][:200]}"
+    runs["openvino"] = run
+    return "runs"
 
 
 def load_ms(artifact: Path, threads: int) -> tuple[float, float]:
@@ -242,30 +281,39 @@ def aligned(rows: list[list[Any]]) -> list[str]:
     ]
 
 
+def speeds(result: dict[str, Any], other: str, key: str = "ms") -> list[float]:
+    """How many times as fast as another engine, for each setting; empty where that did not run."""
+    both = [s["engines"] for s in result["settings"] if other in s["engines"]]
+    return [e[other][key] / e["graphwright"][key] for e in both]
+
+
 def show(results: list[dict[str, Any]]) -> None:
     """The table for people."""
-    others = [e for e in OPEN if e != "graphwright" and any(e in r["engines"] for r in results)]
-    columns = ["model", "ms", *(f"{o} ms" for o in others), *(f"x {o}" for o in others)]
-    columns += ["floor ms", "cold s", "warm s", "load ms", "arena", "peak MB", "ort MB"]
+    columns = ["model", "ms", "ort ms", "openvino ms", "x ort", "x openvino", "floor ms"]
+    columns += ["cold s", "warm s", "load ms", "arena", "peak MB", "ort MB"]
     columns += ["per anchor", "transposes", "rel. RMS"]
     rows: list[list[object]] = []
     for r in results:
-        ours = r["engines"]["graphwright"]
-        times = {o: r["engines"].get(o, {}).get("ms", math.nan) for o in others}
+        engines = [s["engines"] for s in r["settings"]]
         per = r["report"]["launches_per_contraction_plus_reduction"]
+        peers = [each("openvino", engines), across(speeds(r, "openvino"))]
+        if "openvino" not in engines[0]:
+            peers = [r["openvino"].partition(":")[0], "-"]
         rows.append(
             [
                 r["model"],
-                f"{ours['ms']:.3f}",
-                *(f"{t:.3f}" for t in times.values()),
-                *(f"{t / ours['ms']:.2f}" for t in times.values()),
+                each("graphwright", engines),
+                each("onnxruntime", engines),
+                peers[0],
+                across(speeds(r, "onnxruntime")),
+                peers[1],
                 f"{r['floor_ms']:.3f}",
                 f"{r['compile_cold_s']:.1f}",
                 f"{r['compile_warm_s']:.1f}",
                 f"{r['load_ms']:.1f}",
                 f"{arena_ratio(r):.3f}",
-                f"{ours['peak_bytes'] / 1e6:.0f}",
-                f"{r['engines']['onnxruntime']['peak_bytes'] / 1e6:.0f}",
+                f"{r['peak_bytes']['graphwright'] / 1e6:.0f}",
+                f"{r['peak_bytes']['onnxruntime'] / 1e6:.0f}",
                 f"{per:.2f}" if per else "-",
                 r["report"]["transposes"],
                 f"{max(r['relative_rms']):.1e}",
@@ -273,15 +321,26 @@ def show(results: list[dict[str, Any]]) -> None:
         )
     for line in aligned([columns, *rows]):
         print(line)
-    for other in others:
-        both = [r["engines"] for r in results if other in r["engines"]]
+    for other in ("onnxruntime", "openvino"):
         for what, key in (("median", "ms"), ("10th percentile", "ms_10")):
-            ratios = [e[other][key] / e["graphwright"][key] for e in both]
+            ratios = [x for r in results if (x := speeds(r, other, key))]
+            if not ratios:
+                continue
+            means = [statistics.geometric_mean(x) for x in ratios]
             print(
                 f"speed against {other} by {what}: geometric mean "
-                f"{statistics.geometric_mean(ratios):.2f}x, least {min(ratios):.2f}x "
+                f"{statistics.geometric_mean(means):.2f}x, least {min(map(min, ratios)):.2f}x "
                 f"over {len(ratios)} models"
             )
+
+
+def each(engine: str, engines: list[dict[str, Any]]) -> str:
+    return " / ".join(f"{e[engine]['ms']:.3g}" if engine in e else "-" for e in engines)
+
+
+def across(ratios: list[float]) -> str:
+    low, high = (f"{x:.2f}" for x in (min(ratios, default=0), max(ratios, default=0)))
+    return low if low == high else f"{low} to {high}"
 
 
 def main() -> int:
@@ -291,6 +350,8 @@ def main() -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of: {', '.join(MODELS)}")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=2.0, help="of timing per engine")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where artifacts stay")
+    parser.add_argument("--compile-only", action="store_true", help="time nothing; needs --keep")
     parser.add_argument("--output", type=Path, default=RESULTS / "cpu.json")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--peak-of", nargs=3, help=argparse.SUPPRESS)
@@ -303,9 +364,18 @@ def main() -> int:
     unknown = [m for m in arguments.models if m not in MODELS]
     if unknown:
         parser.error(f"no model is called {unknown[0]!r}; there are: {', '.join(MODELS)}")
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    elif arguments.compile_only:
+        parser.error("--compile-only needs --keep DIR")
+    if arguments.compile_only:
+        for name in arguments.models or MODELS:
+            artifact = arguments.keep / f"{name}.gw"
+            compiled(name, model_path(name), artifact, arguments.threads)
+        return 0
     if arguments.measure:
-        result = measure(arguments.models[0], arguments.threads, arguments.seconds)
-        print(json.dumps(result))
+        name = arguments.models[0]
+        print(json.dumps(measure(name, arguments.threads, arguments.seconds, arguments.keep)))
         return 0
     return measure_all(arguments)
 
@@ -324,6 +394,7 @@ def measure_all(arguments: argparse.Namespace) -> int:
         rates.append(measure_machine(arguments.threads))
         command = [sys.executable, __file__, name, "--measure"]
         command += ["--threads", str(arguments.threads), "--seconds", str(arguments.seconds)]
+        command += ["--keep", str(arguments.keep)] if arguments.keep else []
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             failed[name] = last_error(done.stderr)
@@ -345,6 +416,7 @@ def measure_all(arguments: argparse.Namespace) -> int:
                 "bandwidth": machine.bandwidth,
                 "python": platform.python_version(),
             },
+            "versions": versions(),
             "results": results,
             "failed": failed,
         }
@@ -361,6 +433,17 @@ def last_error(stderr: str) -> str:
     lines = stderr.strip().splitlines()
     starts = [i for i, line in enumerate(lines) if line[:1] not in (" ", "") or not line]
     return " ".join(line.strip() for line in lines[starts[-1] :])[:300] if starts else "no output"
+
+
+def versions() -> dict[str, str]:
+    """Of the engines and the C++ compiler."""
+    found: dict[str, str] = {}
+    for package in ("onnxruntime", "openvino", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True)
+    found["c++"] = compiler.stdout.partition("\n")[0]
+    return found
 
 
 def cpu_name() -> str:

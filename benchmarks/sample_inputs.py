@@ -79,6 +79,32 @@ def windows(rng: Random, rows: int, high: int) -> np.ndarray:
     return np.stack([text[i : i + 21] for i in range(rows)]).astype(np.float32)
 
 
+def character_ids(rng: Random, rows: int, length: int, low: int, high: int) -> np.ndarray:
+    """Ids of characters or word pieces in [low, high), int64 [rows, length]."""
+    return rng.integers(low, high, (rows, length))
+
+
+def phonemes(rng: Random, rows: int, length: int) -> np.ndarray:
+    """A start, ids with a 0 between each two, and a stop, int64 [rows, length]."""
+    out = rng.integers(3, 150, (rows, length))
+    out[:, 1::2] = 0
+    out[:, 0], out[:, -1] = 1, 2
+    return out
+
+
+def frames(rng: Random, rows: int) -> np.ndarray:
+    """A voice at 16 kHz in rows of 576 samples, each 512 after the one before."""
+    sound = voice(rng, rows * 512 + 576, 16000)
+    return np.stack([sound[i * 512 : i * 512 + 576] for i in range(rows)])
+
+
+def spectrogram(rng: Random, rows: int) -> np.ndarray:
+    """Log-mel-like pictures of speech [rows, 80, 800]: ridges that come and go."""
+    band, time = np.arange(80)[:, None], np.arange(800)[None]
+    ridges = np.cos(band / 3 + np.sin(time / 40)) * np.exp(-band / 50) * (np.sin(time / 60) > -0.3)
+    return np.clip(ridges + rng.normal(0, 0.15, (rows, 80, 800)), -0.6, 1.4)
+
+
 def _normalised(picture: np.ndarray) -> np.ndarray:
     mean, deviation = IMAGENET
     return (picture - mean[:, None, None]) / deviation[:, None, None]
@@ -144,6 +170,91 @@ MODELS: dict[str, tuple[list[tuple[int, ...]], Maker]] = {
         [()] * 3,
         lambda r: {"data_0": _normalised(photograph(r, (1, 3, 224, 224)))},
     ),
+    "silero-vad": (
+        [(1,), (2,), (3,)],
+        lambda r, n: {
+            "input": frames(r, n),
+            "state": r.normal(0, 0.3, (2, n, 128)),
+            "sr": np.array(16000),
+        },
+    ),
+    "silero-vad-half": (
+        [(1,), (2,), (3,)],
+        lambda r, n: {"input": frames(r, n), "state": r.normal(0, 0.3, (2, n, 128))},
+    ),
+    "silero-vad-sequence": (
+        [(44,), (26,), (75,)],
+        lambda r, t: {
+            "input": frames(r, t),
+            "h": np.zeros((1, 1, 128)),
+            "c": np.zeros((1, 1, 128)),
+        },
+    ),
+    "smart-turn-int8": ([(1,), (2,), (3,)], lambda r, n: {"input_features": spectrogram(r, n)}),
+    "piper-joe": (
+        [(1, 31), (1, 19), (1, 53)],
+        lambda r, n, t: {
+            "input": phonemes(r, n, t),
+            "input_lengths": np.full(n, t),
+            "scales": np.array([0.0, 1.0, 0.0]),  # no noise: one answer
+        },
+    ),
+    "minilm-int8": (
+        [(1, 13), (2, 8), (3, 22)],
+        lambda r, n, t: {
+            "input_ids": character_ids(r, n, t, 1000, 30522),
+            "attention_mask": np.ones((n, t), np.int64),
+            "token_type_ids": np.zeros((n, t), np.int64),
+        },
+    ),
+    "tashkeel-rawi-int8": (
+        [(1, 31), (2, 19), (3, 53)],
+        lambda r, n, t: {"input": character_ids(r, n, t, 2, 302)},
+    ),
+    "tashkeel-ensemble-int8": (
+        [(1, 31), (2, 19), (3, 53)],
+        lambda r, n, t: {"input": character_ids(r, n, t, 2, 236)},
+    ),
+    "tashkeel-bilstm-int8": (
+        [(1, 31), (2, 19), (3, 53)],
+        lambda r, n, t: {"input_ids": character_ids(r, n, t, 2, 40)},
+    ),
+    "arabic-romanizer-encoder": (
+        [(1, 7), (2, 4), (3, 12)],
+        lambda r, n, t: {
+            "src": character_ids(r, n, t, 30, 148),
+            "src_mask": np.zeros((n, t), bool),
+        },
+    ),
+    "arabic-romanizer-decoder": (
+        [(1, 1, 7), (2, 2, 4), (3, 5, 12)],
+        lambda r, n, t, s: {
+            "prefix": character_ids(r, n, t, 30, 148),
+            "memory": np.clip(r.normal(0, 0.4, (n, s, 256)), -1, 1),
+            "src_mask": np.zeros((n, s), bool),
+            "hidden": np.clip(r.normal(0, 0.4, (n, 2, 256)), -1, 1),
+        },
+    ),
+    "oskut-deepcut": (
+        [(27,), (16,), (90,)],
+        lambda r, t: {"inputs": windows(r, t, 178), "inputs_1": windows(r, t, 12)},
+    ),
+    "ddddocr-common-old": (
+        [(200,), (120,), (340,)],
+        lambda r, w: {"input1": text_image(r, (1, 1, 64, w), 64)},
+    ),
+    "light-alexnet": (
+        [()] * 3,
+        lambda r: {"data_0": _normalised(photograph(r, (1, 3, 224, 224)))},
+    ),
+    "light-vgg19": (
+        [()] * 3,
+        lambda r: {"data_0": _normalised(photograph(r, (1, 3, 224, 224)))},
+    ),
+    "light-zfnet512": (
+        [()] * 3,
+        lambda r: {"gpu_0/data_0": _normalised(photograph(r, (1, 3, 224, 224)))},
+    ),
 }
 
 
@@ -156,5 +267,5 @@ def sample(model: str, size: int = 0, seed: int = 0) -> Feed:
 
 
 def _narrowed(value: Any) -> np.ndarray:
-    array = np.ascontiguousarray(value)
+    array = np.ascontiguousarray(value).reshape(np.shape(value))  # a scalar stays one
     return array.astype(np.float32) if array.dtype == np.float64 else array

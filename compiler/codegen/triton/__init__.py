@@ -20,6 +20,7 @@ from graphwright.compiler.codegen.triton.integer import (
 )
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
+from graphwright.compiler.codegen.triton.recurrent import emit_recurrent
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
 from graphwright.compiler.codegen.triton.scatter import emit_scatter_elements, emit_scatter_nd
 from graphwright.compiler.codegen.triton.windows import emit_depthwise, emit_pool
@@ -73,6 +74,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "cumsum": lambda op: [emit_cumulative(op)],
     "cumprod": lambda op: [emit_cumulative(op)],
     "top_k": lambda op: [emit_top_k(op)],
+    "lstm": emit_recurrent,
+    "gru": emit_recurrent,
+    "rnn": emit_recurrent,
     "scatter_elements": emit_scatter_elements,
     "scatter_nd": emit_scatter_nd,
     "max_pool": lambda op: [emit_pool(op)],

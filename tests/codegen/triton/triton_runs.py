@@ -38,9 +38,9 @@ def launch_of(text: str, target: str = "cuda:sm_90") -> tuple[Graph, EmittedLaun
 
 
 def interpret(
-    folder: Path, cases: Mapping[str, Case]
+    folder: Path, cases: Mapping[str, Case], *, below: int = 70
 ) -> dict[str, tuple[list[np.ndarray], list[np.ndarray]]]:
-    """Runs each case on random inputs: {name: (outputs, wanted outputs in float64)}."""
+    """Runs each case on random inputs, integers `below` a number: {name: (outputs, wanted outputs in float64)}."""
     rng = np.random.default_rng(7)
     entries, arrays, wanted = [], {}, {}
     for name, (graph, launches, binding) in cases.items():
@@ -48,7 +48,7 @@ def interpret(
         for i, value in enumerate(graph.inputs):
             shape = [dims.evaluate(d, binding) for d in value.type.shape]
             if value.type.dtype.is_integer:
-                array = rng.integers(0, 70, shape).astype(value.type.dtype.numpy)
+                array = rng.integers(0, below, shape).astype(value.type.dtype.numpy)
             elif value.type.dtype.kind == "bool":
                 array = np.asarray(rng.random(shape) < (0.7 if shape else 1))
                 if shape:

@@ -44,17 +44,20 @@ POINTERS: dict[str, str] = {
 
 
 # What the frames of kernels call their own variables, which no node may be called.
-FRAME_NAMES = tuple(
-    """
-    across again_f again_i again_n again_o again_r again_z among arrived batch best c cell
-    centred column count d down e fade first fresh gate_f gate_i gate_n gate_o gate_r gate_z
-    given_f given_i given_n given_o given_r given_z group held i in_d in_e in_j in_k in_m
-    in_n in_range in_row j k largest last left left_sums level limit line low m mean most n
-    other part partial peak place powers product query reduced right right_sums row rows
-    scale scores shifted split squares start state step sums sums_f sums_i sums_n sums_o
-    sums_r sums_z taken tall tap tile total variance weights whole
-    """.split()
+# fmt: off
+FRAME_NAMES = (
+    "across", "again_f", "again_i", "again_n", "again_o", "again_r", "again_z", "among",
+    "arrived", "batch", "best", "c", "cell", "centred", "column", "count", "d", "down", "e",
+    "fade", "first", "fresh", "gate_f", "gate_i", "gate_n", "gate_o", "gate_r", "gate_z",
+    "given_f", "given_i", "given_n", "given_o", "given_r", "given_z", "group", "held", "i",
+    "in_d", "in_e", "in_j", "in_k", "in_m", "in_n", "in_range", "in_row", "j", "k", "largest",
+    "last", "left", "left_sums", "level", "limit", "line", "low", "m", "mean", "most", "n",
+    "other", "part", "partial", "peak", "place", "powers", "product", "query", "reduced",
+    "right", "right_sums", "row", "rows", "scale", "scores", "shifted", "split", "squares",
+    "start", "state", "step", "sums", "sums_f", "sums_i", "sums_n", "sums_o", "sums_r",
+    "sums_z", "taken", "tall", "tap", "tile", "total", "variance", "weights", "whole",
 )
+# fmt: on
 
 
 def triton_type(dtype: DType) -> str:

@@ -128,10 +128,10 @@ class _Layer:
         p.line("tl.debug_barrier()")
         p.line("for count in range(0, limit):")
         saved = p.enter()
-        backwards = {(False,): "count", (True,): "limit - 1 - count"}.get(
-            self.backwards, "tl.where(part == 1, limit - 1 - count, count)"
-        )
-        p.line(f"step = {backwards}")
+        if len(self.backwards) > 1:
+            p.line("step = tl.where(part == 1, limit - 1 - count, count)")
+        else:
+            p.line("step = limit - 1 - count" if self.backwards[0] else "step = count")
         p.bind(self.t, "step")
         self._step(kind)
         p.leave(saved)

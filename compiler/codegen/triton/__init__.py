@@ -13,6 +13,7 @@ from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit
 from graphwright.compiler.codegen.triton.attention import emit_attention
 from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
+from graphwright.compiler.codegen.triton.flat import emit_bitcast, emit_random
 from graphwright.compiler.codegen.triton.integer import (
     emit_conv_integer,
     emit_matmul_integer,
@@ -74,6 +75,9 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "cumsum": lambda op: [emit_cumulative(op)],
     "cumprod": lambda op: [emit_cumulative(op)],
     "top_k": lambda op: [emit_top_k(op)],
+    "bitcast": emit_bitcast,
+    "random_uniform": emit_random,
+    "random_normal": emit_random,
     "lstm": emit_recurrent,
     "gru": emit_recurrent,
     "rnn": emit_recurrent,

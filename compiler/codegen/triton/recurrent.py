@@ -131,7 +131,8 @@ class _Layer:
         if len(self.backwards) > 1:
             p.line("step = tl.where(part == 1, limit - 1 - count, count)")
         else:
-            p.line("step = limit - 1 - count" if self.backwards[0] else "step = count")
+            is_backwards = self.backwards == (True,)
+            p.line("step = limit - 1 - count" if is_backwards else "step = count")
         p.bind(self.t, "step")
         self._step(kind)
         p.leave(saved)

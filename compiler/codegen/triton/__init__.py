@@ -20,6 +20,7 @@ from graphwright.compiler.codegen.triton.integer import (
     emit_plain_matmul,
 )
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
+from graphwright.compiler.codegen.triton.packed import emit_matmul_packed
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
 from graphwright.compiler.codegen.triton.recurrent import emit_recurrent
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
@@ -75,6 +76,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "cumsum": lambda op: [emit_cumulative(op)],
     "cumprod": lambda op: [emit_cumulative(op)],
     "top_k": lambda op: [emit_top_k(op)],
+    "matmul_packed": emit_matmul_packed,
     "bitcast": emit_bitcast,
     "random_uniform": emit_random,
     "random_normal": emit_random,

@@ -82,6 +82,26 @@ PADDED = """graph @g(B in 1..64) {
 }
 """
 
+
+def packed(bits: int, block: int, depth: int, zeros: str = "", rows: str = "B") -> str:
+    blocks = -(-depth // block)
+    more = f"  input %z: {zeros}\n" if zeros else ""
+    return f"""graph @g(B in 1..64) {{
+  input %a: f32[{rows}, {depth}]
+  input %b: u8[21, {blocks}, {block * bits // 8}]
+  input %s: f32[21, {blocks}]
+{more}  %0 = matmul_packed(%a, %b, %s{", %z" if zeros else ""}) {{bits = {bits}, block = {block}}} : f32[{rows}, 21]
+  return %0 as "y"
+}}
+"""
+
+
+PACKED = {
+    "packed_4": packed(4, 16, 64),
+    "packed_4_ragged": packed(4, 32, 50, "u8[21, 1]", "2, B"),
+    "packed_8": packed(8, 16, 40, "f32[21, 3]", "1"),
+    "packed_2": packed(2, 16, 40, "u8[21, 1]"),
+}
 CASES = {
     "quantize_u8": QUANTIZED.replace("KIND", "u8"),
     "quantize_i8": QUANTIZED.replace("KIND", "i8"),
@@ -108,7 +128,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory):
     cases = {}
-    for name, text in CASES.items():
+    for name, text in {**CASES, **PACKED}.items():
         graph, launch = launch_of(text)
         cases[name] = (graph, launch, {"B": 19, "N": 2})
     return interpret(tmp_path_factory.mktemp("integer"), cases)
@@ -121,7 +141,15 @@ def test_every_bit_is_the_references(name: str, results) -> None:
     assert np.count_nonzero(got) > got.size // 2
 
 
-@pytest.mark.parametrize("name", ["u8_i8", "i16_i8", "conv", "plain_i64", "quantize_u8"])
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_weights_agree(name: str, results) -> None:
+    (got,), (want,) = results[name]
+    assert np.linalg.norm(got - want) < 1e-6 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize(
+    "name", ["u8_i8", "i16_i8", "conv", "plain_i64", "quantize_u8", "packed_4"]
+)
 def test_they_compile_for_hopper(name: str, tmp_path: Path) -> None:
-    _, launch = launch_of(CASES[name])
+    _, launch = launch_of({**CASES, **PACKED}[name])
     assert build(launch.kernel, "sm_90", tmp_path).image

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import I64
+from graphwright.compiler.ir.types import I64, DType
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -187,16 +189,32 @@ def adaptive_average_pool(rank: int) -> Compose:
 def _averages(node: Node, x: Value, axis: int, size: int) -> Value:
     """Means of windows of unequal length along an axis, as a product with their weights."""
     n = x.type.shape[axis]
-    if not isinstance(n, int):
-        raise Refusal(f"it makes {size} of an axis of {n}", "fix the axis, or make 1 of it")
-    rows: list[list[float]] = []
-    for i in range(size):
-        start, end = i * n // size, -(-(i + 1) * n // size)
-        rows.append([1 / (end - start) if start <= j < end else 0.0 for j in range(n)])
-    table = node.array(rows, x.type.dtype)
+    if isinstance(n, int):
+        rows: list[list[float]] = []
+        for i in range(size):
+            start, end = i * n // size, -(-(i + 1) * n // size)
+            rows.append([1 / (end - start) if start <= j < end else 0.0 for j in range(n)])
+        table = node.array(rows, x.type.dtype)
+    else:
+        table = _weights(node, n, size, x.type.dtype)
     last = x.type.rank - 1
     out = node.emit("matmul", node.swap(x, axis, last), node.transpose(table, (1, 0)))
     return node.swap(out, axis, last)
+
+
+def _weights(node: Node, n: Dim, size: int, dtype: DType) -> Value:
+    """[size, n]: the weights of `_averages` for an extent that is known when it runs."""
+    steps, length = np.arange(size), node.size(n)
+    parts = node.scalar(size, I64)
+    start = node.emit("div", node.emit("mul", node.array(steps[:, None]), length), parts)
+    end = node.emit("mul", node.array(steps[:, None] + 1), length)
+    end = node.emit("div", node.emit("add", end, node.scalar(size - 1, I64)), parts)
+    place = node.iota_along(n, 1, 2)
+    inside = node.emit(
+        "logical_and", node.emit("less_or_equal", start, place), node.emit("less", place, end)
+    )
+    count = node.cast(node.emit("sub", end, start), dtype)
+    return node.emit("div", node.cast(inside, dtype), count)
 
 
 def adaptive_max_pool(rank: int) -> Compose:

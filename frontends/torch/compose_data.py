@@ -19,7 +19,7 @@ def non_zero(node: Node) -> Value:
     size = node.bound_size(count, x.type.elements)
     flat = node.slice_axis(positions, 0, 0, size)
     if not shape:
-        return node.reshape(flat, [size, 0])
+        return node.full(0, I64, [size, 0])
     columns: list[Value] = []
     for axis in range(len(shape)):
         stride = dims.product(shape[axis + 1 :])
@@ -50,7 +50,7 @@ def non_zero_static(node: Node) -> Value:
 
 def unique(node: Node) -> Sequence[Value | None]:
     """_unique2: the different elements, sorted."""
-    node.ignore("sorted", "return_inverse", "return_counts")
+    node.ignore("sorted", "return_inverse")
     x = node.x()
     rows = node.reshape(x, [x.type.elements, 1])
     first, inverse, counts, count = node.emit_all("unique", rows, sorted=True)
@@ -61,7 +61,7 @@ def unique(node: Node) -> Sequence[Value | None]:
     out: list[Value | None] = [values, None, None]
     if held[1].shape == node.fake("self").shape:
         out[1] = node.reshape(inverse, x.type.shape)
-    if len(held) > 2 and held[2].ndim == 1:
+    if len(held) > 2 and node.arg("return_counts"):
         out[2] = node.slice_axis(counts, 0, 0, size)
     return out
 

@@ -301,7 +301,8 @@ def index_write(reduction: str) -> Compose:
 def put_slices(node: Node, x: Value, indices: Value, updates: Value, reduction: str) -> Value:
     shape = x.type.shape
     if x.type.rank == 0:
-        x, updates = node.reshape(x, [1]), node.reshape(updates, [1])
+        x = node.reshape(x, [1])
+        updates = node.reshape(updates, [indices.type.elements])
     axis = node.axis(node.arg("dim"), x.type.rank)
     return node.reshape(put_along(node, x, axis, indices, updates, reduction), shape)
 
@@ -323,7 +324,8 @@ def index_fill(node: Node) -> Value:
     x, indices = node.x(), node.x("index")
     axis = node.axis(node.arg("dim"), x.type.rank)
     value = node.operand("value", x.type.dtype)
-    shape = [indices.type.elements if i == axis else d for i, d in enumerate(x.type.shape)]
+    extents = x.type.shape or (1,)
+    shape = [indices.type.elements if i == axis else d for i, d in enumerate(extents)]
     return put_slices(node, x, indices, node.broadcast_to(value, shape), "none")
 
 

@@ -317,31 +317,11 @@ def diagonal(node: Node) -> Value:
         return node.full(0, x.type.dtype, [*lead, 0])
     flat = node.reshape(x, [*lead, dims.multiply(rows, columns)])
     start = offset if offset >= 0 else dims.multiply(columns, -offset)  # type: ignore[operator]
-    if not isinstance(columns, int):
-        raise Refusal("a diagonal of rows of unknown length", "fix the last axis")
-    return node.slice_axis(flat, len(lead), start, size, columns + 1)
-
-
-def as_strided(node: Node) -> Value:
-    """Elements by their offsets in memory, where the operand is known to lie dense in row order."""
-    x, fake = node.x(), node.fake("self")
-    size, stride = node.arg("size"), node.arg("stride")
-    if not fake.is_contiguous():
-        raise Refusal("as_strided of a tensor that is not contiguous", "call .contiguous() before")
-    given = node.arg("storage_offset")
-    offset = 0 if given is None else given
-    if any(prove(s, "<", 0) is not False for s in stride):
-        raise Refusal("as_strided with negative strides")
-    total = x.type.elements
-    rank = len(size)
-    flat = node.reshape(x, [total])
-    place = node.size(offset)
-    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
-        along = node.iota_along(extent, axis, max(rank, 1))
-        place = node.emit("add", place, node.emit("mul", along, node.size(step)))
-    return node.reshape(
-        node.emit("gather", flat, node.broadcast_to(place, size or ()), axis=0), size
-    )
+    if isinstance(columns, int):
+        return node.slice_axis(flat, len(lead), start, size, columns + 1)
+    step = node.size(columns + 1)
+    place = node.emit("add", node.emit("mul", node.iota(size), step), node.size(start))
+    return node.emit("gather", flat, place, axis=len(lead))
 
 
 def unfold(node: Node) -> Value:
@@ -488,8 +468,6 @@ COMPOSE: dict[str, Compose] = {
     "slice_scatter.default": slice_scatter,
     "diagonal.default": diagonal,
     "diagonal_copy.default": diagonal,
-    "as_strided.default": as_strided,
-    "as_strided_copy.default": as_strided,
     "unfold.default": unfold,
     "unfold_copy.default": unfold,
     "pixel_shuffle.default": pixel_shuffle,

@@ -140,15 +140,15 @@ def batch_norm(node: Node) -> Value:
 
 
 def batch_norm_with_statistics(node: Node) -> Sequence[Value | None]:
-    node.ignore("momentum")
-    x = node.x("input")
-    return [
-        _by_statistics(node, x, node.x("running_mean"), node.x("running_var")),
-        None,
-        None,
-        None,
-        None,
+    """By the running statistics: those of the batch are empty, the running ones stay."""
+    node.ignore("momentum", "training")
+    x, mean, variance = node.x("input"), node.x("running_mean"), node.x("running_var")
+    empty = [node.full(0, element_type(held.dtype), [0]) for held in node.out[1:3]]
+    kept = [
+        node.cast(v, element_type(held.dtype))
+        for v, held in zip((mean, variance), node.out[3:], strict=False)
     ]
+    return [_by_statistics(node, x, mean, variance), *empty, *kept]
 
 
 def native_batch_norm(node: Node) -> Sequence[Value | None]:

@@ -14,6 +14,8 @@ from graphwright.frontends.torch.dtypes import element_type
 from graphwright.frontends.torch.node import Compose, Node
 from graphwright.frontends.torch.refusal import Refusal
 
+MOST_STEPS = 2**20  # of a running maximum along an axis: 20 doublings
+
 
 def reduced_axes(node: Node, x: Value, name: str = "dim") -> tuple[int, ...]:
     """The axes to reduce; None and an empty list are all."""
@@ -218,10 +220,11 @@ def norm(node: Node) -> Value:
 def top_k(node: Node) -> Sequence[Value]:
     x = node.x()
     if x.type.rank == 0:
+        node.ignore("k", "dim", "largest", "sorted")
         return [x, node.scalar(0, I64)]
-    return node.emit_all(
-        "top_k",
-        sortable(node, x),
+    return ordered(
+        node,
+        x,
         k=node.arg("k"),
         axis=node.axis(node.arg("dim"), x.type.rank),
         largest=bool(node.arg("largest")),
@@ -230,7 +233,20 @@ def top_k(node: Node) -> Sequence[Value]:
 
 
 def sortable(node: Node, x: Value) -> Value:
-    return node.cast(x, element_type(torch.uint8)) if x.type.dtype is BOOL else x
+    """In a type that has an order of kernels: wider, so that nothing changes place."""
+    if x.type.dtype is BOOL:
+        return node.cast(x, element_type(torch.uint8))
+    return node.cast(x, F32) if x.type.dtype.is_float and x.type.dtype.bits < 32 else x
+
+
+def ordered(
+    node: Node, x: Value, *, k: Dim, axis: int, largest: bool = False, sorted: bool = True
+) -> Sequence[Value]:
+    """Values and their places in order, as `top_k` gives them, in the operand's type."""
+    values, places = node.emit_all(
+        "top_k", sortable(node, x), k=k, axis=axis, largest=largest, sorted=sorted
+    )
+    return [node.cast(values, x.type.dtype), places]
 
 
 def sort(node: Node) -> Sequence[Value]:
@@ -238,17 +254,10 @@ def sort(node: Node) -> Sequence[Value]:
     node.ignore("stable")
     x = node.x()
     if x.type.rank == 0:
+        node.ignore("dim", "descending")
         return [x, node.scalar(0, I64)]
     axis = node.axis(node.arg("dim"), x.type.rank)
-    values, indices = node.emit_all(
-        "top_k",
-        sortable(node, x),
-        k=x.type.shape[axis],
-        axis=axis,
-        largest=bool(node.arg("descending")),
-        sorted=True,
-    )
-    return [node.cast(values, x.type.dtype), indices]
+    return ordered(node, x, k=x.type.shape[axis], axis=axis, largest=bool(node.arg("descending")))
 
 
 def argsort(node: Node) -> Value:
@@ -266,7 +275,7 @@ def median(node: Node) -> Sequence[Value] | Value:
         x = node.reshape(x, [x.type.elements])
     extent = x.type.shape[axis]
     middle: Dim = dims.floordiv(extent - 1, 2)
-    values, indices = node.emit_all("top_k", x, k=extent, axis=axis, largest=False, sorted=True)
+    values, indices = ordered(node, x, k=extent, axis=axis)
     parts = [node.slice_axis(v, axis, middle, 1) for v in (values, indices)]
     if x.type.dtype.is_float:
         none = reduce(node, "reduce_or", node.emit("is_nan", x), (axis,), True)
@@ -300,16 +309,24 @@ def cumulative_extreme(op: str) -> Compose:
 
 def _running(node: Node, op: str, x: Value, axis: int) -> Value:
     extent = x.type.shape[axis]
-    if not isinstance(extent, int):
-        raise Refusal(f"it runs along an axis of {extent}", "fix the axis")
+    most = dims.bounds(extent)[1]
+    if most > MOST_STEPS:
+        raise Refusal(
+            f"it runs along an axis of {extent}, which has no limit", "fix the axis, or its range"
+        )
     step = 1
-    while step < extent:
-        head = node.slice_axis(x, axis, 0, step)
-        rest = node.emit(
-            op, node.slice_axis(x, axis, step, extent - step),
-            node.slice_axis(x, axis, 0, extent - step),
-        )  # fmt: skip
-        x = node.concat([head, rest], axis)
+    while step < most:
+        if isinstance(extent, int):
+            head = node.slice_axis(x, axis, 0, step)
+            rest = node.emit(
+                op, node.slice_axis(x, axis, step, extent - step),
+                node.slice_axis(x, axis, 0, extent - step),
+            )  # fmt: skip
+            x = node.concat([head, rest], axis)
+        else:  # what lies before the first element is the first element, which changes nothing
+            place = node.emit("sub", node.iota(extent), node.scalar(step, I64))
+            place = node.emit("maximum", place, node.scalar(0, I64))
+            x = node.emit(op, x, node.emit("gather", x, place, axis=axis))
         step *= 2
     return x
 
@@ -320,7 +337,7 @@ def kth_value(node: Node) -> Sequence[Value]:
     if x.type.rank == 0:
         return [x, node.scalar(0, I64)]
     extent = x.type.shape[axis]
-    values, indices = node.emit_all("top_k", x, k=extent, axis=axis, largest=False, sorted=True)
+    values, indices = ordered(node, x, k=extent, axis=axis)
     parts = [node.slice_axis(v, axis, k - 1, 1) for v in (values, indices)]
     return parts if keep else [node.squeeze(p, (axis,)) for p in parts]
 

@@ -26,6 +26,13 @@ def upsample(mode: str, *, exact: bool = False, antialias: bool = False) -> Comp
             attributes["coordinates"] = "half_pixel" if exact else "asymmetric"
         elif aligned:
             attributes["coordinates"], scales = "align_corners", ()
+        if aligned and antialias:
+            # torch takes the ratio of aligned corners, and pixels in the middle of their cells.
+            pairs = list(zip(sizes[2:], x.type.shape[2:], strict=True))
+            if not all(isinstance(n, int) and n > 1 for pair in pairs for n in pair):
+                raise Refusal("aligned corners with antialias of an axis of unknown extent, or 1")
+            scales = [(new - 1) / (old - 1) for new, old in pairs]  # type: ignore[operator]
+            attributes["coordinates"] = "half_pixel"
         if mode == "cubic":
             attributes["cubic_a"] = -0.5 if antialias else -0.75
         if antialias:

@@ -8,7 +8,7 @@ import torch
 
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import BOOL, F32, F64, I64, DType
+from graphwright.compiler.ir.types import F32, F64, I64, DType
 from graphwright.frontends.torch.node import Compose, Node, is_symbolic
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -29,6 +29,11 @@ def full(node: Node) -> Value:
 
 def constant(number: int) -> Compose:
     return lambda node: filled(node, number)
+
+
+def empty_permuted(node: Node) -> Value:
+    node.ignore("physical_layout")  # where it lies; memory formats are kept at the graph's ends
+    return filled(node, 0)
 
 
 def scalar_tensor(node: Node) -> Value:
@@ -110,59 +115,6 @@ def triangle_indices(lower: bool) -> Compose:
     return compose
 
 
-def random(op: str) -> Compose:
-    """torch's distribution, not torch's numbers."""
-
-    def compose(node: Node) -> Value:
-        node.ignore("size", "dtype", "generator", "self")
-        dtype = node.out_dtype
-        wide = F32 if dtype.bits < 32 else dtype
-        made = node.emit(op, shape=node.out_shape, dtype=wide)
-        return node.cast(made, dtype)
-
-    return compose
-
-
-def random_integers(node: Node) -> Value:
-    node.ignore("size", "dtype", "generator", "self")
-    low = node.arg("low") if "low" in node._given else 0
-    high = node.arg("high")
-    made = node.emit(
-        "random_uniform", shape=node.out_shape, dtype=F64, low=float(low), high=float(high)
-    )
-    return node.cast(node.emit("floor", made), node.out_dtype)
-
-
-def bernoulli(node: Node) -> Value:
-    node.ignore("generator")
-    x = node.x()
-    made = node.emit("random_uniform", shape=x.type.shape, dtype=F32)
-    p = node.arg("p") if "p" in node._given else None
-    chance = node.cast(x, F32) if p is None else node.scalar(p, F32)
-    return node.cast(node.emit("less", made, chance), node.out_dtype)
-
-
-def permutation(node: Node) -> Value:
-    """A random order: that of random numbers."""
-    node.ignore("dtype", "generator")
-    n = node.arg("n")
-    made = node.emit("random_uniform", shape=(n,), dtype=F64)
-    order = node.emit_all("top_k", made, k=n, axis=0, largest=True, sorted=True)[1]
-    return node.cast(order, node.out_dtype)
-
-
-def dropout(node: Node) -> Value | list[Value | None]:
-    """Nothing, in eval mode."""
-    training = node.arg("train") if "train" in node._given else node.arg("training")
-    if training and node.arg("p"):
-        raise Refusal("it is in training mode", "call .eval() on the module")
-    node.ignore("p")
-    x = node.x("input")
-    if isinstance(node.out, list | tuple):
-        return [x, node.full(True, BOOL, x.type.shape)]
-    return x
-
-
 def one_number(node: Node) -> Value | None:
     """item: a number for arithmetic, or a size that is bound when it is used as one."""
     x = node.x()
@@ -201,7 +153,7 @@ COMPOSE: dict[str, Compose] = {
         )
     },
     "empty.memory_format": constant(0),
-    "empty_permuted.default": constant(0),
+    "empty_permuted.default": empty_permuted,
     **{f"{n}.default": constant(1) for n in ("ones", "ones_like", "new_ones")},
     **{f"arange.{o}": arange for o in ("default", "start", "start_step")},
     "prims.iota.default": iota,
@@ -210,21 +162,6 @@ COMPOSE: dict[str, Compose] = {
     "eye.m": eye,
     "tril_indices.default": triangle_indices(lower=True),
     "triu_indices.default": triangle_indices(lower=False),
-    "rand.default": random("random_uniform"),
-    "rand_like.default": random("random_uniform"),
-    "randn.default": random("random_normal"),
-    "randn_like.default": random("random_normal"),
-    "randint.default": random_integers,
-    "randint.low": random_integers,
-    "randint_like.default": random_integers,
-    "randint_like.low_dtype": random_integers,
-    "bernoulli.default": bernoulli,
-    "bernoulli.p": bernoulli,
-    "randperm.default": permutation,
-    "dropout.default": dropout,
-    "native_dropout.default": dropout,
-    "alpha_dropout.default": dropout,
-    "feature_dropout.default": dropout,
     "_local_scalar_dense.default": one_number,
     "item.default": one_number,
 }

@@ -14,10 +14,12 @@ from graphwright.frontends.torch import (
     compose_movement,
     compose_norm,
     compose_pointwise,
+    compose_random,
     compose_recurrent,
     compose_reduce,
     compose_resize,
     compose_source,
+    compose_strided,
 )
 from graphwright.frontends.torch.node import Compose
 
@@ -33,8 +35,10 @@ COMPOSE: dict[str, Compose] = {
     **compose_movement.COMPOSE,
     **compose_norm.COMPOSE,
     **compose_pointwise.COMPOSE,
+    **compose_random.COMPOSE,
     **compose_recurrent.COMPOSE,
     **compose_reduce.COMPOSE,
     **compose_resize.COMPOSE,
     **compose_source.COMPOSE,
+    **compose_strided.COMPOSE,
 }

@@ -44,13 +44,17 @@ def export_module(
     except InputError:
         raise
     except Exception as error:
-        text = str(error).strip().splitlines()
-        name = type(module).__name__
-        reason = f"{type(error).__name__}: {text[0] if text else ''}"
-        raise UnsupportedError(
-            f"torch.export cannot capture {name}",
-            [Problem(name, "torch.export", reason, "see torch.export's documentation")],
-        ) from error
+        raise _refused("torch.export cannot capture", type(module).__name__, error) from error
+
+
+def _refused(what: str, name: str, error: Exception) -> UnsupportedError:
+    """torch's own refusal as ours."""
+    text = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {text[0] if text else ''}"
+    return UnsupportedError(
+        f"{what} {name}",
+        [Problem(name, "torch.export", reason, "see torch.export's documentation")],
+    )
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -103,9 +107,14 @@ def _dynamic(
 
 def program_of(exported: ExportedProgram, *, registry: Registry, name: str = "") -> Program:
     """The functional core-ATen program of an exported one."""
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        lowered = exported.run_decompositions(export_table(registry))
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lowered = exported.run_decompositions(export_table(registry))
+    except Exception as error:
+        # Among others: tensors that the module changes, but does not hold as buffers.
+        label = name or _module_name(exported)
+        raise _refused("torch cannot make a functional graph of", label, error) from error
     lowered.graph_module.graph.eliminate_dead_code()
     signature = lowered.graph_signature
     constants = {**lowered.constants, **lowered.state_dict}

@@ -19,6 +19,7 @@ from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.frontends.torch.captured import program_of_captured
 from graphwright.frontends.torch.decompositions import core_table
 from graphwright.frontends.torch.model import import_program
+from graphwright.frontends.torch.node import op_name
 from graphwright.frontends.torch.tensors import array_of
 from graphwright.runtime.interop import array_to_tensor
 
@@ -61,18 +62,26 @@ def _function(op: Any, flat: Sequence[Any], spec: Any, places: Sequence[int]) ->
     return run
 
 
-def import_call(call: Call, *, dynamic: bool = False) -> Graph:
-    """The graph of a call; `dynamic`: of every size that its tensors may have."""
+def trace_call(call: Call, *, dynamic: bool = False) -> torch.fx.GraphModule:
+    """A call as a functional ATen graph; `dynamic`: of every size that its tensors may have."""
     with torch.no_grad():
-        traced = make_fx(
+        return make_fx(
             dispatch_functionalize(call.function),
             decomposition_table=TABLE,
             tracing_mode="symbolic" if dynamic else "fake",
             _allow_non_fake_inputs=True,
         )(*call.tensors)
-    program = program_of_captured(traced, call.tensors, frozenset(), "call")
-    program = unordered(program)
-    return import_program(program)
+
+
+def import_traced(traced: torch.fx.GraphModule, call: Call) -> tuple[Graph, set[str]]:
+    """The graph of a traced call, and the overloads that the trace calls."""
+    program = unordered(program_of_captured(traced, call.tensors, frozenset(), "call"))
+    ops = {op_name(n.target) for n in program.module.graph.nodes if n.op == "call_function"}
+    return import_program(program), ops
+
+
+def import_call(call: Call, *, dynamic: bool = False) -> Graph:
+    return import_traced(trace_call(call, dynamic=dynamic), call)[0]
 
 
 def unordered(program: Any) -> Any:

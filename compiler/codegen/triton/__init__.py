@@ -52,7 +52,7 @@ def emit_contraction(op: Op) -> EmittedLaunch:
 
 TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:pointwise": lambda op: [emit_pointwise(op)],
-    "region:reduction": lambda op: [emit_reduction(op)],
+    "region:reduction": emit_reduction,
     "region:contraction": lambda op: [emit_contraction(op)],
     **{
         key: lambda op: [emit_pointwise(op)]
@@ -72,7 +72,7 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
             "roi_align",
         )
     },
-    "kind:reduction": lambda op: [emit_reduction(op)],
+    "kind:reduction": emit_reduction,
     "cumsum": lambda op: [emit_cumulative(op)],
     "cumprod": lambda op: [emit_cumulative(op)],
     "top_k": lambda op: [emit_top_k(op)],

@@ -106,13 +106,18 @@ class Extra:
 
 
 class Region:
-    """A fused op being emitted: its body, pointer names, and how it becomes a launch."""
+    """A fused op being emitted: its body, pointer names, and how it becomes a launch.
 
-    def __init__(self, op: Op) -> None:
+    `only`: the numbers of the results that this launch writes; None: all.
+    """
+
+    def __init__(self, op: Op, *, only: Sequence[int] | None = None) -> None:
         self.op = op
         self.body, self.operands = as_region(op)
         self.inputs = list(self.body.inputs)
-        self.outputs = list(self.body.outputs)
+        kept = range(len(op.results)) if only is None else only
+        self.outputs = [self.body.outputs[i] for i in kept]
+        self.results = [op.results[i] for i in kept]
         self.pointers: dict[Value, str] = {v: f"p_in{i}" for i, v in enumerate(self.inputs)}
         # A body input may be an output too; stores use the output's own name.
         self.out_pointers = [f"p_out{i}" for i in range(len(self.outputs))]
@@ -132,7 +137,7 @@ class Region:
 
     def is_aligned(self, value: Value) -> bool:
         """Whether an operand or result certainly lies at a multiple of 16 bytes."""
-        outside = dict(zip((*self.inputs, *self.outputs), (*self.operands, *self.op.results),
+        outside = dict(zip((*self.inputs, *self.outputs), (*self.operands, *self.results),
                            strict=True))  # fmt: skip
         return dims.is_multiple(owner_of(outside[value])[1], 16)
 
@@ -212,7 +217,7 @@ class Region:
         n = len(self.inputs)
         return EmittedLaunch(
             kernel,
-            (*self.operands, *self.op.results, *(e.argument for e in extra if e.argument)),
+            (*self.operands, *self.results, *(e.argument for e in extra if e.argument)),
             writes=tuple(range(n, n + len(self.outputs))),
             scalars=(
                 *(d for e in extra for d in e.scalars),

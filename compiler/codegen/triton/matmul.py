@@ -28,11 +28,11 @@ from graphwright.compiler.codegen.triton.tile import Tile, can_stream, matrix_of
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 from graphwright.compiler.ir.graph import Op, Value
-from graphwright.compiler.ir.op import Kind
 from graphwright.compiler.passes.profit import typical_size
 
 FEW_ROWS = 4  # up to which every row of the right operand is read once by lanes, without tiles
 VECTOR_DEPTH = 1024
+INVERTIBLE = ("transpose", "reshape", "relayout")
 
 
 class Frame:
@@ -222,6 +222,20 @@ def store_product(
         p.store(pointer, value.type.dtype, offset, node, symbols)
 
 
+def follows(value: Value, root: Op) -> bool:
+    """Whether a value of a region is calculated from a result of its root."""
+    seen: set[Op] = set()
+    stack = [value]
+    while stack:
+        op = stack.pop().op
+        if op is root:
+            return True
+        if op is not None and op not in seen:
+            seen.add(op)
+            stack += op.operands
+    return False
+
+
 def store_coordinates(
     value: Value, at: Coordinates, root: Op, region: Region, *, shape: Shape | None = None
 ) -> tuple[Value, Coordinates]:
@@ -231,11 +245,11 @@ def store_coordinates(
     element `at` lands in `value`.
     """
     wanted = root.result.type.shape if shape is None else shape
+    if value.type.shape == wanted and not follows(value, root):
+        return value, at
     chain: list[Op] = []
     inner = value
-    while inner.op is not None and inner.op is not root and inner.op.kind is Kind.MOVEMENT:
-        if inner.type.shape == wanted and inner.op.name == "broadcast_to":
-            break
+    while inner.op is not None and inner.op is not root and inner.op.name in INVERTIBLE:
         chain.append(inner.op)
         inner = inner.op.operands[0]
     if inner.type.shape != wanted:
@@ -249,6 +263,4 @@ def store_coordinates(
             coordinates = reshape_coordinates(
                 coordinates, source, op.result.type.shape, region.domain
             )
-        elif op.name != "relayout":
-            raise problem(op, "it cannot follow a contraction or reduction in one kernel")
     return inner, coordinates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Lowering, offset_of, problem
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, shape_in_order
@@ -11,9 +13,9 @@ from graphwright.compiler.ir.graph import Op
 BLOCK = 1024
 
 
-def emit_pointwise(op: Op) -> EmittedLaunch:
-    """One program per BLOCK elements; outputs share one shape."""
-    region = Region(op)
+def emit_pointwise(op: Op, *, only: Sequence[int] | None = None) -> EmittedLaunch:
+    """One program per BLOCK elements; outputs share one shape.  `only` as in Region."""
+    region = Region(op, only=only)
     domain, printer = region.domain, region.printer()
     first = region.outputs[0]
     if any(v.type.shape != first.type.shape for v in region.outputs):

@@ -7,6 +7,7 @@ The order of combination is fixed, so results repeat bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch
@@ -18,7 +19,8 @@ from graphwright.compiler.codegen.triton.kernels import (
     axes_coordinates,
     next_power_of_two,
 )
-from graphwright.compiler.codegen.triton.matmul import store_coordinates
+from graphwright.compiler.codegen.triton.matmul import follows, store_coordinates
+from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
 from graphwright.compiler.codegen.triton.printing import Printer, triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op, Value
@@ -144,9 +146,35 @@ class Row:
         self.printer.leave(self._saved)
 
 
-def emit_reduction(op: Op) -> EmittedLaunch:
-    """A launch for a region with one reduction op.  Raises UnsupportedError naming what is not."""
+def emit_reduction(op: Op) -> list[EmittedLaunch]:
+    """Launches for a region with one reduction op.  Raises UnsupportedError naming what is not.
+
+    What is calculated before the reduction, is wanted too and lies in no place of its loops gets a
+    launch of its own.
+    """
     region = Region(op)
+    (root,) = (o for o in region.body.ops if o.kind is Kind.REDUCTION)
+    apart = [i for i, value in enumerate(region.outputs) if _lies_apart(region, root, value)]
+    if apart:
+        others = [i for i in range(len(region.outputs)) if i not in apart]
+        return [_emit_rows(op, others), *(emit_pointwise(op, only=[i]) for i in apart)]
+    return [_emit_rows(op, None)]
+
+
+def _lies_apart(region: Region, root: Op, value: Value) -> bool:
+    if follows(value, root):
+        return False
+    for shape in (root.result.type.shape, root.operands[0].type.shape):
+        try:
+            store_coordinates(value, (0,) * len(shape), root, region, shape=shape)
+        except UnsupportedError:
+            continue
+        return False
+    return True
+
+
+def _emit_rows(op: Op, only: Sequence[int] | None) -> EmittedLaunch:
+    region = Region(op, only=only)
     (root,) = (o for o in region.body.ops if o.kind is Kind.REDUCTION)
     axes = _axes(root)
     row = Row(region, root, axes)
@@ -192,9 +220,8 @@ def _accumulator(root: Op) -> DType:
 
 def _emit_combined(row: Row) -> None:
     root, p = row.root, row.printer
-    combine, dtype = COMBINE[root.name], _accumulator(root)
-    if not dtype.is_float and root.name in ("reduce_max", "reduce_min", "reduce_mean"):
-        raise problem(root, f"{root.name} of {dtype} has no Triton kernel yet")
+    dtype = _accumulator(root)
+    combine = COMBINE[root.name] if dtype.is_float else _of_integers(root.name, dtype)
     type = triton_type(dtype)
     lowering = Lowering(row.region.domain)
     inside, shape = ("in_row[:, None]", f"{row.block}, {row.lanes}") if row.across else (
@@ -211,8 +238,22 @@ def _emit_combined(row: Row) -> None:
         row.close()
     finish = combine.finish.format(a="partial")
     row.to_rows()
-    p.line(f"total = {finish}" + (f" / {row.extent}" if root.name == "reduce_mean" else ""))
+    if root.name == "reduce_mean":
+        # (integers add up in their own type, which wraps, before they are divided)
+        finish += f" / {row.extent}" if dtype.is_float else f".to({type}) // {row.extent}"
+    p.line(f"total = {finish}")
     _store(row, "total", dtype, per_element=False)
+
+
+def _of_integers(name: str, dtype: DType) -> Combine:
+    if name not in ("reduce_max", "reduce_min") or not dtype.is_integer:
+        return COMBINE[name]
+    low = 0 if dtype.kind == "uint" else -(1 << (dtype.bits - 1))
+    high = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+    which = name.removeprefix("reduce_")
+    neutral = f"tl.cast({low if which == 'max' else high}, {triton_type(dtype)})"
+    step = f"tl.{which}imum({{a}}, {{x}})"
+    return Combine(neutral, step, f"tl.{which}({{a}}, axis=0)")
 
 
 def _emit_extreme(row: Row) -> None:

@@ -3,7 +3,7 @@
 usage: TRITON_INTERPRET=1 python interpret.py CASES.json ARRAYS.npz OUT.npz
 
 CASES: [{"outputs": [[key, shape, dtype]], "launches": [{"module", "kernel", "inputs": [key],
-"workspaces": [bytes], "roles", "types", "scalars", "grid"}]}].  Outputs are poisoned before the first
+"outputs": [number], "workspaces": [bytes], "roles", "types", "scalars", "grid"}]}].  Outputs are poisoned before the first
 launch, workspaces before each.
 """
 
@@ -42,7 +42,7 @@ class Libdevice:
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array).copy())
+    return torch.from_numpy(np.array(array, order="C"))
 
 
 def parameters(case: dict[str, Any], pointers: list[torch.Tensor]) -> list[Any]:
@@ -85,11 +85,11 @@ def main() -> None:
     for case in cases:
         outputs = []
         for _, shape, dtype in case["outputs"]:
-            array = np.empty(shape, dtype)
-            array.view(np.uint8)[...] = 0xFF
-            outputs.append(tensor(array))
+            poison = b"\xff" * (math.prod(shape) * np.dtype(dtype).itemsize)
+            outputs.append(tensor(np.frombuffer(poison, dtype).reshape(shape)))
         for launch in case["launches"]:
-            run(launch, [tensor(arrays[k]) for k in launch["inputs"]], outputs)
+            given = [tensor(arrays[k]) for k in launch["inputs"]]
+            run(launch, given, [outputs[i] for i in launch["outputs"]])
         for (key, _, _), made in zip(case["outputs"], outputs, strict=True):
             out[key] = made.numpy()
     np.savez(sys.argv[3], **out)

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed")
 pytest.importorskip("torch", reason="the interpreter needs torch")
 
-from triton_runs import interpret, launch_of
+from triton_runs import interpret, launches_of
 
 from graphwright.compiler.codegen.triton.build import build
 
@@ -92,6 +92,42 @@ CASES = {
 """,
     "transposed": transposed(2, 1, 1, 1),
     "transposed_grouped": transposed(3, 2, 0, 0),
+    **{
+        f"{name}_{kind}": one(
+            f"reduce_{name}(%x) {{axes = [1], keepdims = false}}",
+            f"{kind}[B, 3]",
+            f"{kind}[B, 37, 3]",
+        )
+        for name in ("max", "min", "mean", "sum")
+        for kind in ("i32", "u8", "i64")
+    },
+    "max_long_i32": one("reduce_max(%x) {axes = [1], keepdims = false}", "i32[B]", "i32[B, 20000]"),
+    "gathered_too": """graph @g(B in 1..64) {
+  input %x: f32[70, 3]
+  input %i: i64[B]
+  %0, %1 = fused(%x, %i) {region = "reduction"} : f32[B, 3], f32[]
+    body(%a0: f32[70, 3], %a1: i64[B]) {
+      %0 = gather(%a0, %a1) {axis = 0} : f32[B, 3]
+      %1 = reduce_sum(%0) {axes = [0, 1], keepdims = false} : f32[]
+      return %0, %1
+    }
+  return %0 as "y0", %1 as "y1"
+}
+""",
+    "apart": """graph @g(B in 1..64) {
+  input %x: f32[4, 3, B]
+  %0, %1 = fused(%x) {region = "reduction"} : f32[3, B], f32[B]
+    body(%a0: f32[4, 3, B]) {
+      %0 = slice(%a0) {starts = [1, 0, 0], sizes = [1, 3, B], steps = [1, 1, 1]} : f32[1, 3, B]
+      %1 = reshape(%0) {shape = [3, B]} : f32[3, B]
+      %2 = exp(%1) : f32[3, B]
+      %3 = broadcast_to(%2) {shape = [4, 3, B]} : f32[4, 3, B]
+      %4 = reduce_sum(%3) {axes = [0, 1], keepdims = false} : f32[B]
+      return %2, %4
+    }
+  return %0 as "y0", %1 as "y1"
+}
+""",
     "trilu": one("trilu(%x) {upper = false, k = 1}", SHAPE),
 }
 BINDING = {"B": 3, "N": 2}
@@ -99,7 +135,7 @@ BINDING = {"B": 3, "N": 2}
 
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
-    cases = {name: (*launch_of(text), BINDING) for name, text in CASES.items()}
+    cases = {name: (*launches_of(text), BINDING) for name, text in CASES.items()}
     return interpret(tmp_path_factory.mktemp("axis"), cases)
 
 
@@ -108,7 +144,7 @@ def test_equals_the_reference(interpreted, name):
     outputs, wanted = interpreted[name]
     for got, want in zip(outputs, wanted, strict=True):
         assert got.shape == want.shape
-        if got.dtype.kind == "i":
+        if got.dtype.kind in "iu":
             np.testing.assert_array_equal(got, want)
         else:
             tolerance = 1e-3 if got.dtype == np.float16 else 1e-6
@@ -117,5 +153,5 @@ def test_equals_the_reference(interpreted, name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_without_a_gpu(name, tmp_path):
-    _, launch = launch_of(CASES[name])
-    assert build(launch.kernel, "sm_90", tmp_path).image.startswith(b"\x7fELF")
+    for launch in launches_of(CASES[name])[1]:
+        assert build(launch.kernel, "sm_90", tmp_path).image.startswith(b"\x7fELF")

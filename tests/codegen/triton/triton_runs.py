@@ -106,6 +106,11 @@ def _entry(
             for a in launch.arguments
             if isinstance(a, Value) and a in graph.inputs
         ],
+        "outputs": [
+            graph.outputs.index(a)
+            for a in launch.arguments
+            if isinstance(a, Value) and a in graph.outputs
+        ],
         "workspaces": [dims.evaluate(a.bytes, binding) for a in scratch],
         "roles": list(launch.kernel.roles),
         "types": list(launch.kernel.signature),

@@ -19,7 +19,7 @@ from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.ops.resize import antialias_reach
 from graphwright.compiler.ir.types import F64
 
-MOST_TAPS = 64  # terms of one element that are written out
+MOST_TAPS = 256  # terms of one element that are written out
 KEYS = -0.75  # of the cubic kernel of grid_sample, as torch and ONNX have it
 
 
@@ -312,7 +312,7 @@ def _grid_sample(low: Lowering, op: Op, at: Coordinates) -> Node:
 def _roi_align(low: Lowering, op: Op, at: Coordinates) -> Node:
     x, rois, images = op.operands
     count: int = op.attribute("sampling")
-    if count == 0 or 4 * count * count > 4 * MOST_TAPS:
+    if count == 0 or 4 * count * count > MOST_TAPS:
         raise problem(op, f"{count or 'as many samples as a bin has elements'} samples a bin",
                       "give sampling_ratio a small number")  # fmt: skip
     terms = Terms(low, op.graph.registry)

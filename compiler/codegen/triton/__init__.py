@@ -22,12 +22,25 @@ from graphwright.compiler.codegen.triton.integer import (
 from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.packed import emit_matmul_packed
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
+from graphwright.compiler.codegen.triton.printing import TYPES
 from graphwright.compiler.codegen.triton.recurrent import emit_recurrent
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
 from graphwright.compiler.codegen.triton.scatter import emit_scatter_elements, emit_scatter_nd
 from graphwright.compiler.codegen.triton.windows import emit_depthwise, emit_pool
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.op import Kind
+
+
+def check_types(op: Op) -> None:
+    """Raises UnsupportedError where an op, or one inside it, has an element type without kernels."""
+    inner = [o for body in op.bodies for o in body.ops]
+    for o in (op, *inner):
+        for value in (*o.operands, *o.results):
+            if value.type.dtype.name not in TYPES:
+                name = value.type.dtype.long_name
+                raise problem(
+                    op, f"Triton has no element type {name}", "cast it, or use the cpu target"
+                )
 
 
 def emit_contraction(op: Op) -> EmittedLaunch:

@@ -17,7 +17,6 @@ from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.types import DType
 
 LONGEST = 16384  # elements of a row, which one program holds
-MOST_TAKEN = 256  # of top_k: each takes one pass over the row in registers
 
 
 class Line:
@@ -98,19 +97,23 @@ def emit_cumulative(op: Op) -> EmittedLaunch:
 
 def emit_top_k(op: Op) -> EmittedLaunch:
     """The k largest (or least) of each row in order; of equal ones the first comes first."""
-    k = op.attribute("k")
-    if not isinstance(k, int) or not 0 < k <= MOST_TAKEN:
-        raise problem(op, f"k is {k}; Triton kernels take up to {MOST_TAKEN}")
+    k: Dim = op.attribute("k")
     line = Line(op, op.attribute("axis"))
     p, dtype = line.printer, op.operands[0].type.dtype
-    if not dtype.is_float:
+    if not dtype.is_float and not dtype.is_integer:
         raise problem(op, f"top_k of {dtype} has no Triton kernel yet")
     x = line.element()
-    key = order_key(p, x, compute_dtype(dtype))
-    least = -(1 << (63 if compute_dtype(dtype).bits == 64 else 31))
+    compute = compute_dtype(dtype)
+    if dtype.is_float:
+        key = order_key(p, x, compute)
+    elif dtype.kind == "uint" and dtype.bits == 64:
+        key = f"({x} ^ {1 << 63}).to(tl.int64, bitcast=True)"
+    else:
+        key = f"{x}.to(tl.int64)"
+    least = -(1 << (63 if compute.bits == 64 or dtype.is_integer else 31))
     p.line(f"left = {key}" if op.attribute("largest") else f"left = -1 - {key}")
     p.line("taken = column < 0")
-    p.line(f"for step in range(0, {k}):")
+    p.line(f"for step in range(0, {p.dim(k)}):")
     saved = p.enter()
     p.line(f"best = tl.max(tl.where(taken | (in_row == 0), {least}, left), axis=0)")
     p.line("free = (left == best) & (taken == 0) & in_row")

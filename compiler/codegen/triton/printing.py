@@ -61,7 +61,7 @@ FRAME_NAMES = (
 
 
 def triton_type(dtype: DType) -> str:
-    """`tl.float32` for f32.  Raises KeyError for a type that Triton has not."""
+    """`tl.float32` for f32; `check_types` has refused what Triton has not."""
     return f"tl.{TYPES[dtype.name]}"
 
 

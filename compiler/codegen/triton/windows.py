@@ -107,25 +107,30 @@ def emit_depthwise(op: Op, root: Op) -> EmittedLaunch:
 
 
 def emit_pool(op: Op) -> EmittedLaunch:
-    """max_pool and average_pool of floats."""
+    """max_pool, and average_pool of floats."""
     region = Region(op)
     (root,) = region.body.ops
     x = root.operands[0]
-    if not x.type.dtype.is_float:
+    if not x.type.dtype.is_float and root.name != "max_pool":
         raise problem(op, f"a pool of {x.type.dtype} has no Triton kernel yet")
     window = Window(region, root, root.attribute("kernel"))
     p, lowering = window.printer, Lowering(window.domain)
     compute = compute_dtype(x.type.dtype)
     largest = root.name == "max_pool"
-    neutral = lowering.node(Number(float("-inf") if largest else 0.0, compute))
-    _zeros(window, "best" if largest else "sums", "float('-inf')" if largest else "0")
+    least: float = float("-inf")
+    if compute.is_integer:
+        least = 0 if compute.kind == "uint" else -(1 << (compute.bits - 1))
+    neutral = lowering.node(Number(least if largest else 0.0, compute))
+    start = repr(least) if compute.is_integer else "float('-inf')"
+    _zeros(window, "best" if largest else "sums", start if largest else "0")
     if not largest:
         _zeros(window, "count")
     for _, position, inside in window.taps():
         at = (window.at[0], window.at[1], *position)
         value = p.node(lowering.choose(inside, lambda at=at: lowering.at(x, at), lambda: neutral))
         if largest:
-            p.line(f"best = tl.maximum(best, {value}, propagate_nan=tl.PropagateNan.ALL)")
+            nan = ", propagate_nan=tl.PropagateNan.ALL" if compute.is_float else ""
+            p.line(f"best = tl.maximum(best, {value}{nan})")
             continue
         p.line(f"sums += {value}")
         counted = _counted(root, position) if root.attribute("count_include_pad") else inside

@@ -51,6 +51,15 @@ CASES = {
     "cumprod": one("cumprod(%x) {axis = 1}", SHAPE),
     "top_k": one("top_k(%x) {k = 5, axis = 1}", "f32[B, 5, 3], i64[B, 5, 3]"),
     "least_k": one("top_k(%x) {k = 37, axis = 1, largest = false}", f"{SHAPE}, i64[B, 37, 3]"),
+    **{
+        f"top_{kind}": one(
+            "top_k(%x) {k = 5, axis = 1}", f"{kind}[B, 5, 3], i64[B, 5, 3]", f"{kind}[B, 37, 3]"
+        )
+        for kind in ("i32", "u8", "u64")
+    },
+    "top_symbolic": one(
+        "top_k(%x) {k = B, axis = 0, largest = false}", "i64[B, 3], i64[B, 3]", "i64[B, 3]"
+    ),
     "arg_max": one("arg_max(%x) {axis = 1, keepdims = false}", "i64[B, 3]"),
     "arg_min_last": one("arg_min(%x) {axis = 1, select_last = true}", "i64[B, 1, 3]"),
     "arg_max_long": one("arg_max(%x) {axis = 1, keepdims = false}", "i64[B]", "f32[B, 20000]"),

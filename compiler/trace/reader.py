@@ -72,6 +72,8 @@ class Step:
     reason: str
     delta: Mapping[str, Any]
     graph: str = ""  # the name of the body it happened in, when that is not the whole graph
+    # [bytes, flops, kernels] of the ops that differ, before and after; () where nothing changed
+    cost: tuple[list[int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class Trace:
     about: Mapping[str, Any]
     initial: Record = field(default_factory=dict)
     initial_peak: int = 0
+    initial_cost: list[int] = field(default_factory=list[int])  # bytes, flops, kernels
     passes: list[PassTrace] = field(default_factory=list)
     others: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -166,6 +169,7 @@ def _take(trace: Trace, record: dict[str, Any]) -> None:
     current = trace.passes[-1] if trace.passes else None
     if kind == "graph":
         trace.initial, trace.initial_peak = record["graph"], record.get("peak_bytes", 0)
+        trace.initial_cost = record.get("cost", [])
     elif kind == "pass":
         trace.passes.append(PassTrace(record["name"], record["ops"]))
     elif kind == "rewrite" and current is not None:
@@ -178,6 +182,7 @@ def _take(trace: Trace, record: dict[str, Any]) -> None:
                 record.get("reason", ""),
                 record.get("delta", {}),
                 record.get("graph", ""),
+                tuple(record.get("cost", ())),
             )
         )
     elif kind == "refusal" and current is not None:

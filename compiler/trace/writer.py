@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.passes.base import Listener, PassResult, Refusal, Rewrite
+from graphwright.compiler.trace.cost import FREE, Cost, CostModel
 from graphwright.compiler.trace.liveness import live_peak
 from graphwright.compiler.trace.records import Record, Recorder, border, changed_fields
 from graphwright.runtime.manifest import Manifest, write_manifest
@@ -38,6 +39,8 @@ class TraceWriter(Listener):
         self._dirty: dict[int, None] = {}  # ids of ops that changed since the last delta, in order
         self._outputs_dirty = False
         self._refusals: dict[Refusal, int] = {}
+        self._costs: dict[int, Cost] = {}
+        self._total = FREE
         self._stage = ""
         self.write("trace", {"version": VERSION, **(about or {})})
 
@@ -68,7 +71,11 @@ class TraceWriter(Listener):
             self._known = {op["id"]: op for op in whole["ops"]}
             self._order = list(self._known)
             self._border = border(graph)
-            self.write("graph", {"peak_bytes": live_peak(graph), "graph": whole})
+            model = CostModel()
+            self._costs = {op.id: model.op(op) for op in graph.ops}
+            self._total = sum(self._costs.values(), FREE)
+            facts: Record = {"peak_bytes": live_peak(graph), "cost": self._total.to_json()}
+            self.write("graph", facts | {"graph": whole})
         self._graph = graph
         graph.listeners.append(self._on_change)
         self.write("pass", {"name": name, "ops": len(graph)})
@@ -84,7 +91,10 @@ class TraceWriter(Listener):
             record["reason"] = rewrite.reason
         if self._graph is not None and rewrite.graph != self._graph.name:
             record["graph"] = rewrite.graph  # a body: its change shows when the pass ends
-        self.write("rewrite", record | self._delta())
+        delta, before, after = self._delta()
+        if before != after:
+            record["cost"] = [before.to_json(), after.to_json()]
+        self.write("rewrite", record | delta)
 
     def refusal(self, refusal: Refusal) -> None:
         self._refusals[refusal] = self._refusals.get(refusal, 0) + 1
@@ -105,11 +115,13 @@ class TraceWriter(Listener):
             "ops": len(graph),
             "peak_bytes": live_peak(graph),
         }
+        delta, _, _ = self._delta(graph)
+        end["cost"] = self._total.to_json()
         if result.notes:
             end["notes"] = result.notes
         if result.statistics:
             end["statistics"] = result.statistics
-        self.write("end", end | self._delta(graph))
+        self.write("end", end | delta)
         self._file.flush()
 
     def stage(self, name: str, done: int, total: int) -> None:
@@ -139,8 +151,9 @@ class TraceWriter(Listener):
         else:
             self._dirty[op.id] = None
 
-    def _delta(self, whole: Graph | None = None) -> Record:
-        """{erase, add, set, outputs...}: from what a reader knows to the graph as it is.
+    def _delta(self, whole: Graph | None = None) -> tuple[Record, Cost, Cost]:
+        """{erase, add, set, outputs...}: from what a reader knows to the graph as it is; and what
+        the ops that differ cost before and cost now.
 
         Only what was told to the listener is looked at, or everything when `whole` is given.
         """
@@ -155,11 +168,16 @@ class TraceWriter(Listener):
             delta["erase"] = sorted(gone)
             for i in gone:
                 del self._known[i]
+        before = sum((self._costs.pop(i) for i in gone), FREE)
+        after, model = FREE, CostModel()
         added = [op for i, op in ids.items() if i not in self._known]
         if added:
             delta["add"] = self._added(added)
         changed: list[Any] = []
         new = {op.id for op in added}
+        for op in added:
+            self._costs[op.id] = cost = model.op(op)
+            after += cost
         for i, op in ids.items():
             if i in new:
                 continue
@@ -168,6 +186,10 @@ class TraceWriter(Listener):
             if fields:
                 changed.append([i, fields])
                 self._known[i] = record
+                cost = model.op(op)
+                if cost != self._costs[i]:  # a reader of what was replaced costs what it did
+                    before, after = before + self._costs[i], after + cost
+                    self._costs[i] = cost
         if changed:
             delta["set"] = changed
         if self._outputs_dirty or whole:
@@ -181,7 +203,10 @@ class TraceWriter(Listener):
             delta["order"] = self._order = list(ids)
         self._dirty.clear()
         self._outputs_dirty = False
-        return {"delta": delta} if delta else {}
+        if whole is not None:  # a type that changed can change what its readers cost
+            self._costs = {i: model.op(op) for i, op in ids.items()}
+            self._total = sum(self._costs.values(), FREE)
+        return ({"delta": delta} if delta else {}), before, after
 
     def _living(self, graph: Graph) -> dict[int, Op]:
         return {i: graph.op_by_id(i) for i in self._dirty if graph.has_op(i)}

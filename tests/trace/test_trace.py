@@ -20,6 +20,7 @@ from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.passes.base import Listener, PassResult, Pipeline, Rewrite
 from graphwright.compiler.target import Target
 from graphwright.compiler.trace import State, TraceWriter, read_trace
+from graphwright.compiler.trace.cost import CostModel
 from graphwright.compiler.trace.records import Recorder
 from graphwright.errors import CompileError, InputError
 
@@ -130,6 +131,27 @@ def test_a_compilation_leaves_its_trace(tmp_path: Path) -> None:
     assert launched <= set(trace.final().ops)
     assert all("KERNEL" not in text and text for text in artifact["sources"].values())
     assert "second" in json.dumps(trace.initial)
+
+
+def test_costs_before_and_after(tmp_path: Path) -> None:
+    """What a fusion saves is in its rewrite; the totals are those of the graphs."""
+    file = tmp_path / "small.trace"
+    proto = model()
+    costs: list[list[int]] = []
+
+    class Watch(Listener):
+        def after_pass(self, name: str, graph: Graph, result: PassResult, seconds: float) -> None:
+            costs.append(CostModel().graph(graph).to_json())
+
+    start = CostModel().graph(compilation.import_source(proto, CompileOptions.make()))
+    compilation.run_passes(proto, CompileOptions.make(trace=file), listeners=[Watch()])
+    trace = read_trace(file)
+    assert trace.initial_cost == start.to_json()
+    assert [p.end["cost"] for p in trace.passes] == costs
+    fused = next(p for p in trace.passes if p.name == "fuse")
+    before, after = next(s.cost for s in fused.steps if len(s.consumed) > 1)
+    assert after[0] < before[0] and after[1] == before[1] and (before[2], after[2]) == (2, 1)
+    assert all(len(s.cost) in (0, 2) for p in trace.passes for s in p.steps)
 
 
 def test_constants_stay_out(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ struct Block {
       for (int64_t j = from; j < to; j += kNR)
         micros.fn[count - 1][panel_vectors(chunk, j / kNR) - 1](1, g.size, rows_at, &zero,
                                                                memory + at.k + j * g.size, g.size * kPanel,
-                                                               scores + j, at.keys, false);
+                                                               scores + j, at.keys, false, nullptr);
     }
     float most[kMR];
     for (int64_t r = 0; r < count; ++r) {
@@ -286,7 +286,8 @@ struct Block {
     for (int64_t j = 0; j < g.width; j += kNR)
       micros.fn[count - 1][panel_vectors(g.width, j / kNR) - 1](1, all.high - from, rows_at, &from,
                                                                memory + at.v + j * at.keys, at.keys * kPanel,
-                                                               sums + first * at.panel + j, at.panel, true);
+                                                               sums + first * at.panel + j, at.panel, true,
+                                                               nullptr);
   }
 
   // Scores [from, high) of a few rows, keys read where they lie; zeros up to a whole vector.
@@ -323,7 +324,8 @@ struct Block {
         if (whole) {
           matmul_detail::skinny_rows(some, weights + r, 1, v + j, g.vs[2], n, part);
         } else {
-          skinny_table.fn[some - 1][nv - 1](1, n, weights + r, &zero, packed, n * kPanel, part, kNR, false);
+          skinny_table.fn[some - 1][nv - 1](1, n, weights + r, &zero, packed, n * kPanel, part, kNR, false,
+                                         nullptr);
         }
         for (int64_t i = 0; i < some; ++i) {
           float* GW_RESTRICT sum = sums + (first + r + i) * at.panel + j;

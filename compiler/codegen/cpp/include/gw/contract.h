@@ -15,8 +15,9 @@
 //
 // Tiling. Rows are cut in equal tiles of at most kMR (a remainder costs nothing extra: 49 rows are 10 + 10
 // + 10 + 10 + 9). A few row tiles share one pass over the panels, so that a panel is read from L1 or L2 all
-// but the first time; when the panels exceed half of L2, as many as L2 has room for. The first pass over a
-// panel prefetches it: weights are mostly far away when a layer's turn comes.
+// but the first time; when the panels exceed half of L2, as many as L2 has room for. Weights are mostly far
+// away when a layer's turn comes: the first pass over a panel prefetches it, or, where there are enough row
+// tiles, the last passes over a panel fetch the next one.
 #pragma once
 #include "micro.h"
 #include "pool.h"
@@ -40,6 +41,7 @@ constexpr int64_t kNearBytes = 1 << 16;     // a right operand this small is not
 constexpr int64_t kTable = 4096;            // pointers of one row block (32 KiB of stack)
 constexpr int64_t kBlockTiles = 32;         // most row tiles that share a pass over the panels
 constexpr int64_t kFewTiles = 4;            // as many do when the panels fit in half of L2
+constexpr int64_t kSoonTiles = kNR / kSoonFloats;  // row tiles in which a whole panel is fetched
 constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
 constexpr int64_t kUnitFlops = 100000;      // least work of one unit of the pool
 
@@ -92,10 +94,12 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
   const int64_t taps = source.taps(), gap = b.k * kPanel;
   const int64_t tap_limit = kTable / kMR;
   const bool chunked = taps > tap_limit;
+  const int64_t b_bytes = b.n * b.k * 4;
+  const bool near = b_bytes <= kNearBytes, big = b_bytes > kL2Bytes / 2;
   int64_t share = 1;
   if (!chunked && source.shareable()) {
     share = kFewTiles;
-    if (b.n * b.k * 4 > kL2Bytes / 2) {
+    if (big) {
       // All panels pass by for each block of rows: make the block as large as L2 lets it (a pixel's
       // channels count once, whatever the number of taps that read them).
       share = kL2Bytes / 2 / (kMR * 4 * (b.k / taps) + 1);
@@ -126,8 +130,9 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
     const int64_t segment_end = (m / source.segment() + 1) * source.segment();
     const int64_t end = segment_end < m1 ? segment_end : m1;
     const int64_t rows = end - m, tiles = (rows + kMR - 1) / kMR;
-    for (int64_t first = 0; first < tiles; first += share) {
-      const int64_t count = tiles - first < share ? tiles - first : share;
+    const int64_t blocks = (tiles + share - 1) / share, most = (tiles + blocks - 1) / blocks;
+    for (int64_t first = 0; first < tiles; first += most) {
+      const int64_t count = tiles - first < most ? tiles - first : most;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t row0 = m + rows * (first + i) / tiles;
         block[i].row0 = row0;
@@ -140,18 +145,26 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
       for (int64_t panel = p0; panel < p1; ++panel) {
         const int nv = panel_vectors(b.n, panel);
         const float* data = b.data + panel * b.k * kNR;
+        const int64_t after = first + count < tiles || panel + 1 < p1 ? count - kSoonTiles : count;
+        const float* next = b.data + (panel + 1 < p1 ? panel + 1 : p0) * b.k * kNR;
+        const bool comes = big && count >= kSoonTiles;  // each panel but the first is fetched before
         for (int64_t i = 0; i < count; ++i) {
           const Tile& t = block[i];
-          const bool far = m == m0 && first == 0 && i == 0 && nv == kNV && b.n * b.k * 4 > kNearBytes;
-          const micro_fn kernel = far ? micros.first[t.rows - 1] : micros.fn[t.rows - 1][nv - 1];
+          const bool start = m == m0 && first == 0;
+          const bool far = i == 0 && nv == kNV && (comes ? start && panel == p0 : big || (start && !near));
+          const bool soon = comes && nv == kNV && i >= after;
+          const float* fetched = next + (soon ? i - after : 0) * kSoonFloats * b.k;
+          const micro_fn kernel = far    ? micros.first[t.rows - 1]
+                                  : soon ? micros.soon[t.rows - 1]
+                                         : micros.fn[t.rows - 1][nv - 1];
           if (!chunked) {
             kernel(t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, gap, tile, kNR,
-                   false);
+                   false, fetched);
           } else {
             for (int64_t tap = 0; tap < taps; tap += tap_limit) {
               const int64_t stop = tap + tap_limit < taps ? tap + tap_limit : taps;
               const Taps some = source.fill(t.row0, t.rows, tap, stop, at, koff, scratch);
-              kernel(some.count, some.run, at, koff, data, gap, tile, kNR, tap > 0);
+              kernel(some.count, some.run, at, koff, data, gap, tile, kNR, tap > 0, fetched);
             }
           }
           finish(t, panel);

@@ -86,7 +86,7 @@ inline void conv_transpose(const Conv& c, const Epi& epi, const gw_pool* pool) {
         for (int64_t q = 0; q < count; ++q) {
           const StrideClass& cl = classes[q];
           micro_table.fn[cl.rows - 1][nv - 1](cl.taps, c.ci, at + cl.first_pointer, koff + cl.first_tap,
-                                              data, k * kPanel, tile + q * kNR, sw * kNR, false);
+                                              data, k * kPanel, tile + q * kNR, sw * kNR, false, nullptr);
         }
         const int64_t col0 = panel * kNR, row0 = line * c.out[2] + ow0;
         if (c.co - col0 >= kNR) {

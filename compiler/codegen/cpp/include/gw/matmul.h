@@ -262,7 +262,8 @@ inline void matmul(const Matmul& g, const Epi& epi, const gw_pool* pool) {
         } else if (by_rows) {
           skinny_rows(rows, at, g.a_k, data, g.b_k, g.k, tile);
         } else {
-          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, g.k * kPanel, tile, kNR, false);
+          micros.fn[rows - 1][nv - 1](1, g.k, at, &zero, data, g.k * kPanel, tile, kNR, false,
+                                      nullptr);
         }
         if (cols == kNR) {
           epi(static_cast<const float*>(tile), kNR, which, row0, rows, col0, kNR);

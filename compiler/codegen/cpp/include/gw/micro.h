@@ -24,13 +24,20 @@
 namespace gw GW_HIDDEN {
 
 constexpr int64_t kFetchAhead = 64 * kPanel;  // floats of the panel: 64 rows, some 200 ns
+constexpr int64_t kSoonFloats = 4;            // of what comes next, fetched a row of the panel
 
+// What a microkernel fetches meanwhile: nothing, its own panel some rows ahead, or what is needed next.
+enum class Fetch { None, Ahead, Soon };
+
+// Fetch::Soon asks for taps * run * kSoonFloats floats from `soon` on, at a pace that memory keeps up with.
 typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                         const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate);
+                         const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate,
+                         const float* soon);
 
-template <int MR, int NV, int KU, bool Fetch>
+template <int MR, int NV, int KU, Fetch How>
 GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
-                       const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate) {
+                       const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate,
+                       const float* soon) {
   constexpr int W = kPanel, P = kPanel / kLanes;  // vectors of a panel
   vf acc[KU][MR][NV];
   GW_UNROLL
@@ -51,12 +58,13 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
   }
   const int64_t whole = run / KU * KU;
   for (int64_t t = 0; t < taps; ++t) {
-    // Pointers to the ends and an index that counts up to zero: 12 rows, two panels and index fill the 16
-    // integer registers, so nothing else may be live in the loop.
+    // Pointers to the ends and an index that counts up to zero, so that little else is live in the loop: the
+    // integer registers do not hold all rows of the largest tile.
     const float* a[MR];
     GW_UNROLL
     for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r] + whole;
     const float* b = panel + koff[t] * W;
+    if (How == Fetch::Soon) soon += whole * kSoonFloats;
     int64_t i = -whole * 4, next = gap * 4;  // bytes
     GW_OPAQUE(next);
     if (i < 0) {
@@ -69,7 +77,7 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
             const float* from = reinterpret_cast<const float*>(
                 reinterpret_cast<const char*>(b + u * W + v % P * kLanes) + v / P * next);
             bv[v] = load(from);
-            if (Fetch) __builtin_prefetch(from + kFetchAhead, 0, 2);
+            if (How == Fetch::Ahead) __builtin_prefetch(from + kFetchAhead, 0, 2);
           }
           GW_UNROLL
           for (int r = 0; r < MR; ++r) {
@@ -78,6 +86,8 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
             for (int v = 0; v < NV; ++v) acc[u][r][v] = fma(av, bv[v], acc[u][r][v]);
           }
         }
+        if (How == Fetch::Soon)
+          __builtin_prefetch(reinterpret_cast<const char*>(soon) + i * kSoonFloats, 0, 2);
         b += KU * W;
         i += KU * 4;
         GW_OPAQUE(i);
@@ -108,10 +118,12 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
 
 constexpr int kSkinny = 4;  // problems of at most this many rows use skinny_table
 
-// fn[MR - 1][NV - 1]; first[MR - 1] prefetches, for the first pass over a full panel that may be far away.
+// fn[MR - 1][NV - 1] fetches nothing; for full panels, first[MR - 1] is for a first pass over one that may be
+// far away, soon[MR - 1] for passes while the next one comes.
 struct MicroTable {
   micro_fn fn[kMR][kNV];
   micro_fn first[kMR];
+  micro_fn soon[kMR];
 };
 
 namespace micro_detail {
@@ -123,8 +135,11 @@ constexpr int skinny_sums(int mr) {
 template <int MR, int NV, bool Skinny>
 constexpr void fill(MicroTable& t) {
   constexpr int KU = Skinny ? skinny_sums(MR) : 1;
-  t.fn[MR - 1][NV - 1] = micro<MR, NV, KU, false>;
-  if (NV == kNV) t.first[MR - 1] = micro<MR, kNV, KU, true>;
+  t.fn[MR - 1][NV - 1] = micro<MR, NV, KU, Fetch::None>;
+  if (NV == kNV) {
+    t.first[MR - 1] = micro<MR, kNV, KU, Fetch::Ahead>;
+    t.soon[MR - 1] = micro<MR, kNV, KU, Fetch::Soon>;
+  }
   if constexpr (NV > 1) {
     fill<MR, NV - 1, Skinny>(t);
   } else if constexpr (MR > 1) {

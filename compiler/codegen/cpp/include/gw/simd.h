@@ -56,7 +56,7 @@ namespace gw GW_HIDDEN {
 
 constexpr int kLanes = GW_LANES;
 #if GW_LANES == 16
-constexpr int kNV = 2, kMR = 12;  // 24 accumulators of 32 registers; 12 row pointers fit 16 integer registers
+constexpr int kNV = 2, kMR = 14;  // 28 accumulators of 32 registers: loads, 16 for 28 products, bound it
 #elif defined(__aarch64__)
 constexpr int kNV = 4, kMR = 6;  // 24 of 32
 #else

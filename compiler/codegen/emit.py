@@ -32,8 +32,10 @@ def emit(op: Op, target: Target) -> Sequence[Step]:
     table, context = CPP, nullcontext()
     if target.kind == "cuda":  # nobody else waits for its import
         from graphwright.compiler.codegen.triton import TABLE as table
+        from graphwright.compiler.codegen.triton import check_types
         from graphwright.compiler.codegen.triton.arch import emitting_for
 
+        check_types(op)
         context = emitting_for(target)
     elif target.kind != "cpu":
         raise UnsupportedError(f"target {target}: no code generation for {target.kind}")

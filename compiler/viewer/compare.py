@@ -47,7 +47,7 @@ def compare(
         delta["border"] = border
     delta["order"] = list(new)
     only = PassTrace(name, len(old), rest=delta, end={"changed": True, "ops": len(new)})
-    return Trace(about, first, 0, [only])
+    return Trace(about, first, passes=[only])
 
 
 def match(first: Record, second: Record) -> dict[int, int]:

@@ -54,7 +54,8 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/report.py": ([IR, "graphwright.compiler.passes", MANIFEST, "graphwright.runtime.weights"], STANDARD),
     "compiler/trace": (
-        ["graphwright.compiler.trace", IR, "graphwright.compiler.passes", ERRORS, MANIFEST],
+        ["graphwright.compiler.trace", IR, "graphwright.compiler.passes", "graphwright.compiler.precision", ERRORS,
+         MANIFEST],
         STANDARD,
     ),
     "compiler/verify": (

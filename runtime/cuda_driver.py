@@ -1,56 +1,52 @@
-"""The CUDA driver API as the executor needs it: a few checked calls over `cuda.bindings`.
+"""A GPU as the executor needs it: memory, streams, modules, graphs; every return code is checked.
 
-Nothing here knows a model.  Every call checks its return code; failures become ResourceError (out
-of memory, with the bytes asked for and free) or ArtifactError naming the call and the driver's
-own words.  The bindings are imported on first use, never by `import graphwright.runtime`.
+Nothing here knows a model.  Failures become ResourceError (out of memory, with the bytes asked for
+and free) or ArtifactError naming the call and the driver's own words.  The driver's library is
+loaded on first use, never by `import graphwright.runtime`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphwright.errors import ArtifactError, ResourceError
-
-
-@functools.cache
-def _driver() -> Any:
-    try:
-        return importlib.import_module("cuda.bindings.driver")
-    except ImportError as e:
-        raise ArtifactError(
-            "running on a CUDA device needs the cuda-bindings package: "
-            f"pip install 'graphwright[cuda]' ({e})"
-        ) from e
-
-
-MAP_BYTES = 128  # of an encoded tensor map
+from graphwright.runtime import cuda_library
+from graphwright.runtime.cuda_library import (
+    ATTRIBUTES,
+    EVENT_DISABLE_TIMING,
+    L2_PROMOTION_128B,
+    MAP_BYTES,
+    MAX_DYNAMIC_SHARED_BYTES,
+    NO_BINARY_FOR_GPU,
+    OUT_OF_MEMORY,
+    PROGRAMMATIC_EDGE,
+    PROGRAMMATIC_PORT,
+    STREAM_NON_BLOCKING,
+    EdgeData,
+    KernelNodeParams,
+    explain,
+)
 
 
 class CudaError(ArtifactError):
-    """A driver call failed; `code` is the driver's error name."""
+    """A driver call failed; `code` is the driver's number, `error` its name."""
 
-    def __init__(self, call: str, code: str, detail: str) -> None:
-        super().__init__(f"{call} failed: {code}: {detail}")
-        self.code = code
+    def __init__(self, call: str, code: int, error: str, detail: str) -> None:
+        super().__init__(f"{call} failed: {error}: {detail}")
+        self.code, self.error = code, error
 
 
-def check(call: str, result: tuple[Any, ...]) -> Any:
-    """The values of a driver call's result tuple.  Raises CudaError when its code is not success."""
-    code, *values = result
-    driver = _driver()
-    if code != driver.CUresult.CUDA_SUCCESS:
-        _, text = driver.cuGetErrorString(code)
-        raise CudaError(call, code.name, text.decode() if text else "no description")
-    if not values:
-        return None
-    return values[0] if len(values) == 1 else tuple(values)
+def check(call: str, code: int) -> None:
+    """Raises CudaError when the code that a driver call returned is not success."""
+    if code:
+        raise CudaError(call, code, *explain(cuda_library.driver_library(), code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,147 +64,236 @@ class Device:
     """One GPU through its primary context, which is shared with torch and cupy in this process."""
 
     def __init__(self, index: int = 0) -> None:
-        d = self.driver = _driver()
-        try:
-            check("cuInit", d.cuInit(0))
-        except RuntimeError as e:  # the bindings cannot find the driver's library
-            raise ArtifactError(f"this machine has no NVIDIA driver: {e}") from e
-        count = check("cuDeviceGetCount", d.cuDeviceGetCount())
-        if index >= count:
-            raise ArtifactError(f"device cuda:{index} does not exist; this machine has {count}")
+        d = self.driver = cuda_library.driver_library()
+        count = c_int()
+        check("cuDeviceGetCount", d.cuDeviceGetCount(byref(count)))
+        if index >= count.value:
+            raise ArtifactError(
+                f"device cuda:{index} does not exist; this machine has {count.value}"
+            )
         self.index = index
-        self.handle = check("cuDeviceGet", d.cuDeviceGet(index))
-        self.context = check("cuDevicePrimaryCtxRetain", d.cuDevicePrimaryCtxRetain(self.handle))
+        handle = c_int()
+        check("cuDeviceGet", d.cuDeviceGet(byref(handle), index))
+        self.handle = handle.value
+        self.context = self._handle("cuDevicePrimaryCtxRetain", self.handle)
+
+    def _handle(self, call: str, *arguments: Any) -> int:
+        """The handle that a call writes to its first parameter."""
+        out = c_void_p()
+        check(call, getattr(self.driver, call)(byref(out), *arguments))
+        return out.value or 0
 
     def attribute(self, name: str) -> int:
-        which = getattr(self.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return int(
-            check("cuDeviceGetAttribute", self.driver.cuDeviceGetAttribute(which, self.handle))
-        )
+        out = c_int()
+        code = self.driver.cuDeviceGetAttribute(byref(out), ATTRIBUTES[name], self.handle)
+        check("cuDeviceGetAttribute", code)
+        return out.value
 
     def info(self) -> DeviceInfo:
-        name = check("cuDeviceGetName", self.driver.cuDeviceGetName(256, self.handle))
+        name = ctypes.create_string_buffer(256)
+        check("cuDeviceGetName", self.driver.cuDeviceGetName(name, 256, self.handle))
         major = self.attribute("COMPUTE_CAPABILITY_MAJOR")
         minor = self.attribute("COMPUTE_CAPABILITY_MINOR")
-        total = check("cuDeviceTotalMem", self.driver.cuDeviceTotalMem(self.handle))
+        total = c_size_t()
+        check("cuDeviceTotalMem", self.driver.cuDeviceTotalMem_v2(byref(total), self.handle))
         return DeviceInfo(
             self.index,
-            name.split(b"\0")[0].decode(),
+            name.value.decode(),
             f"sm_{major}{minor}",
             self.attribute("MULTIPROCESSOR_COUNT"),
-            int(total),
+            total.value,
         )
 
-    def make_current(self) -> None:
-        """Makes the primary context current on the calling thread."""
+    def enter(self) -> int | None:
+        """Makes the primary context current on the calling thread.  Returns what `leave` takes."""
+        before = c_void_p()
+        check("cuCtxGetCurrent", self.driver.cuCtxGetCurrent(byref(before)))
+        if before.value == self.context:
+            return None
         check("cuCtxSetCurrent", self.driver.cuCtxSetCurrent(self.context))
+        return before.value or 0
+
+    def leave(self, before: int | None) -> None:
+        """Makes the context current that was before `enter`: another device may be the caller's."""
+        if before:
+            check("cuCtxSetCurrent", self.driver.cuCtxSetCurrent(before))
+
+    @contextmanager
+    def current(self) -> Generator[None, None, None]:
+        """As `enter` and `leave`."""
+        before = self.enter()
+        try:
+            yield
+        finally:
+            self.leave(before)
 
     # -- memory
 
-    def allocate(self, nbytes: int, what: str) -> int:
-        """A device address of at least `nbytes` bytes, aligned to 256.  Raises ResourceError."""
-        try:
-            return int(check("cuMemAlloc", self.driver.cuMemAlloc(max(nbytes, 1))))
-        except CudaError as e:
-            if e.code != "CUDA_ERROR_OUT_OF_MEMORY":
-                raise
-            free, total = check("cuMemGetInfo", self.driver.cuMemGetInfo())
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes."""
+        free, total = c_size_t(), c_size_t()
+        check("cuMemGetInfo", self.driver.cuMemGetInfo_v2(byref(free), byref(total)))
+        return free.value, total.value
+
+    def allocate(self, nbytes: int, what: str, stream: int | None = None) -> int:
+        """A device address of at least `nbytes` bytes, aligned to 256; from the driver's pool, in
+        order on the stream, when one is given.  Raises ResourceError.
+        """
+        out = c_uint64()
+        if stream is None:
+            code = self.driver.cuMemAlloc_v2(byref(out), max(nbytes, 1))
+        else:
+            code = self.driver.cuMemAllocAsync(byref(out), max(nbytes, 1), stream)
+        if code == OUT_OF_MEMORY:
+            free, total = self.memory()
             raise ResourceError(
                 f"{what}: {nbytes:,} bytes asked for on cuda:{self.index}, "
-                f"{int(free):,} of {int(total):,} are free"
-            ) from e
+                f"{free:,} of {total:,} are free"
+            )
+        check("cuMemAlloc" if stream is None else "cuMemAllocAsync", code)
+        return out.value
 
-    def free(self, address: int) -> None:
-        check("cuMemFree", self.driver.cuMemFree(address))
+    def free(self, address: int, stream: int | None = None) -> None:
+        """Gives memory back; to the pool, in order on the stream, when it came from there."""
+        if stream is None:
+            check("cuMemFree", self.driver.cuMemFree_v2(address))
+        else:
+            check("cuMemFreeAsync", self.driver.cuMemFreeAsync(address, stream))
 
-    def upload(self, address: int, array: np.ndarray, stream: Any = 0) -> None:
+    def upload(self, address: int, array: np.ndarray, stream: int = 0) -> None:
         """Copies a contiguous host array to the device, in order on the stream."""
         if array.nbytes:
-            check(
-                "cuMemcpyHtoDAsync",
-                self.driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, stream),
+            code = self.driver.cuMemcpyHtoDAsync_v2(
+                address, array.ctypes.data, array.nbytes, stream
             )
+            check("cuMemcpyHtoDAsync", code)
 
-    def download(self, array: np.ndarray, address: int, stream: Any = 0) -> None:
+    def download(self, array: np.ndarray, address: int, stream: int = 0) -> None:
         """Copies device memory into a contiguous host array, in order on the stream."""
         if array.nbytes:
-            check(
-                "cuMemcpyDtoHAsync",
-                self.driver.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, stream),
+            code = self.driver.cuMemcpyDtoHAsync_v2(
+                array.ctypes.data, address, array.nbytes, stream
             )
+            check("cuMemcpyDtoHAsync", code)
 
-    def fill(self, address: int, byte: int, nbytes: int, stream: Any = 0) -> None:
+    def copy(self, target: int, source: int, nbytes: int, stream: int = 0) -> None:
+        """Copies within the device, in order on the stream."""
         if nbytes:
-            check("cuMemsetD8Async", self.driver.cuMemsetD8Async(address, byte, nbytes, stream))
+            code = self.driver.cuMemcpyDtoDAsync_v2(target, source, nbytes, stream)
+            check("cuMemcpyDtoDAsync", code)
+
+    def fill(self, address: int, byte: int, nbytes: int, stream: int = 0) -> None:
+        if nbytes:
+            code = self.driver.cuMemsetD8Async(address, byte, nbytes, stream)
+            check("cuMemsetD8Async", code)
+
+    def write_int64(self, address: int, value: int, stream: int = 0) -> None:
+        """Writes one number, in order on the stream; the host need not keep it."""
+        for half in range(2):
+            word = value >> 32 * half & 0xFFFFFFFF
+            code = self.driver.cuMemsetD32Async(address + 4 * half, word, 1, stream)
+            check("cuMemsetD32Async", code)
 
     # -- streams
 
-    def create_stream(self) -> Any:
-        flag = self.driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        return check("cuStreamCreate", self.driver.cuStreamCreate(flag))
+    def create_stream(self) -> int:
+        return self._handle("cuStreamCreate", STREAM_NON_BLOCKING)
 
-    def create_event(self) -> Any:
-        flag = self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-        return check("cuEventCreate", self.driver.cuEventCreate(flag))
+    def create_event(self) -> int:
+        return self._handle("cuEventCreate", EVENT_DISABLE_TIMING)
 
-    def record_event(self, event: Any, stream: Any) -> None:
+    def destroy_event(self, event: int) -> None:
+        """What waits for it goes on waiting."""
+        check("cuEventDestroy", self.driver.cuEventDestroy_v2(event))
+
+    def record_event(self, event: int, stream: int) -> None:
         check("cuEventRecord", self.driver.cuEventRecord(event, stream))
 
-    def wait_event(self, stream: Any, event: Any) -> None:
+    def wait_event(self, stream: int, event: int) -> None:
         """Later work on the stream starts after the event."""
         check("cuStreamWaitEvent", self.driver.cuStreamWaitEvent(stream, event, 0))
 
-    def synchronize(self, stream: Any) -> None:
+    def synchronize(self, stream: int) -> None:
         check("cuStreamSynchronize", self.driver.cuStreamSynchronize(stream))
+
+    def synchronize_all(self) -> None:
+        """Waits for everything that was enqueued on this device."""
+        check("cuCtxSynchronize", self.driver.cuCtxSynchronize())
 
     # -- graphs
 
-    def add_programmatic_edge(self, graph: Any, before: Any, after: Any) -> None:
-        """`after` may start while `before` runs: it waits by itself."""
+    def create_graph(self) -> int:
+        return self._handle("cuGraphCreate", 0)
+
+    def add_kernel_node(
+        self, graph: int, before: int | None, params: KernelNodeParams, *, early: bool
+    ) -> int:
+        """A node after `before`; `early`: it may start while that one runs, it waits by itself."""
         d = self.driver
-        edge = d.CUgraphEdgeData()
-        edge.from_port = int(d.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
-        edge.type = int(d.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
-        add = getattr(d, "cuGraphAddDependencies_v2", d.cuGraphAddDependencies)
-        check("cuGraphAddDependencies", add(graph, [before], [after], [edge], 1))
+        depends = c_void_p(before)
+        count = 0 if before is None or early else 1
+        node = self._handle(
+            "cuGraphAddKernelNode_v2", graph, byref(depends) if count else None, count,
+            byref(params),
+        )  # fmt: skip
+        if early and before is not None:
+            edge = EdgeData(PROGRAMMATIC_PORT, 0, PROGRAMMATIC_EDGE)
+            after = c_void_p(node)
+            code = d.cuGraphAddDependencies_v2(graph, byref(depends), byref(after), byref(edge), 1)
+            check("cuGraphAddDependencies", code)
+        return node
+
+    def instantiate(self, graph: int) -> int:
+        """Raises ResourceError with the bytes that are free when memory is short."""
+        out = c_void_p()
+        code = self.driver.cuGraphInstantiateWithFlags(byref(out), graph, 0)
+        if code == OUT_OF_MEMORY:
+            free, total = self.memory()
+            raise ResourceError(
+                f"a CUDA graph cannot be instantiated on cuda:{self.index}: "
+                f"{free:,} of {total:,} bytes are free"
+            )
+        check("cuGraphInstantiate", code)
+        return out.value or 0
 
     def encode(self, made: TensorMap, address: int) -> bytes:
         """The 128 bytes of a tensor map over memory at `address`, a multiple of 16."""
-        d = self.driver
         rank = len(made.box)
-        strides = [d.cuuint64_t(n * made.bytes) for n in made.strides[-2::-1]]
-        result = d.cuTensorMapEncodeTiled(
-            d.CUtensorMapDataType(made.kind),
-            rank,
-            address,
-            [d.cuuint64_t(n) for n in reversed(made.shape)],
-            strides,
-            [d.cuuint32_t(n) for n in reversed(made.box)],
-            [d.cuuint32_t(1)] * rank,
-            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            d.CUtensorMapSwizzle(made.swizzle),
-            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-        encoded = check("cuTensorMapEncodeTiled", result)
-        return ctypes.string_at(encoded.getPtr(), MAP_BYTES)
+        room = AlignedBytes(bytes(MAP_BYTES))
+
+        def numbers(kind: Callable[[int], Any], values: Sequence[int]) -> Any:
+            return (kind * max(len(values), 1))(*values)  # type: ignore[operator]
+
+        code = self.driver.cuTensorMapEncodeTiled(
+            room.address, made.kind, rank, address,
+            numbers(c_uint64, made.shape[::-1]),
+            numbers(c_uint64, [n * made.bytes for n in made.strides[-2::-1]]),
+            numbers(c_uint32, made.box[::-1]),
+            numbers(c_uint32, [1] * rank),
+            0, made.swizzle, L2_PROMOTION_128B, 0,
+        )  # fmt: skip
+        check("cuTensorMapEncodeTiled", code)
+        return room.value
 
     # -- modules and launches
 
-    def load_module(self, image: bytes, what: str) -> Any:
+    def load_module(self, image: bytes, what: str) -> int:
         """Loads a cubin, fatbin or PTX text.  Raises ArtifactError naming `what`."""
         try:
-            return check("cuModuleLoadData", self.driver.cuModuleLoadData(image))
+            return self._handle("cuModuleLoadData", image)
         except CudaError as e:
-            raise ArtifactError(f"{what} cannot be loaded on cuda:{self.index}: {e}") from e
+            hint = ""
+            if e.code == NO_BINARY_FOR_GPU:
+                hint = f"; this device is {self.info().arch}"
+            raise ArtifactError(f"{what} cannot be loaded on cuda:{self.index}: {e}{hint}") from e
 
-    def function(self, module: Any, name: str, shared_bytes: int = 0) -> Any:
+    def function(self, module: int, name: str, shared_bytes: int = 0) -> int:
         """A kernel of a module, allowed the dynamic shared memory that it needs."""
-        f = check("cuModuleGetFunction", self.driver.cuModuleGetFunction(module, name.encode()))
+        function = self._handle("cuModuleGetFunction", module, name.encode())
         if shared_bytes > 48 * 1024:
-            which = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            check("cuFuncSetAttribute", self.driver.cuFuncSetAttribute(f, which, shared_bytes))
-        return f
+            code = self.driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
+            check("cuFuncSetAttribute", code)
+        return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,35 +326,3 @@ class AlignedBytes:
     @value.setter
     def value(self, data: bytes) -> None:
         ctypes.memmove(self.address, data, MAP_BYTES)
-
-
-class Parameters:
-    """The argument block of one kernel: typed slots that can be rewritten, and their address table.
-
-    `kinds`: "p" (device pointer), "i32", "i64", "f32", "map" (the bytes of a tensor map), one a
-    parameter, in order.
-    """
-
-    _CTYPES = {
-        "p": ctypes.c_uint64,
-        "i32": ctypes.c_int32,
-        "i64": ctypes.c_int64,
-        "f32": ctypes.c_float,
-    }
-
-    def __init__(self, kinds: Sequence[str], values: Sequence[Any]) -> None:
-        self.slots = [
-            AlignedBytes(v) if k == "map" else self._CTYPES[k](v)
-            for k, v in zip(kinds, values, strict=True)
-        ]
-        self._table = (ctypes.c_void_p * max(len(self.slots), 1))(
-            *(s.address if isinstance(s, AlignedBytes) else ctypes.addressof(s) for s in self.slots)
-        )
-
-    @property
-    def address(self) -> int:
-        """Address of the `void**` that launches take."""
-        return ctypes.addressof(self._table)
-
-    def set(self, index: int, value: Any) -> None:
-        self.slots[index].value = value

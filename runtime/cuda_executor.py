@@ -1,16 +1,16 @@
 """Runs a program on an NVIDIA GPU: one CUDA graph per binding, built node by node, then replayed.
 
-Device arrays (torch, cupy: anything with `__cuda_array_interface__`) are used where they lie, on
-the caller's current stream, and the call is asynchronous; numpy arrays are copied in and out and the
-call waits.  Nodes whose pointers changed since the last call are updated in the instantiated graph;
-nothing is rebuilt.  The driver API is reached through `cuda_driver.py`; torch is never imported
-here, only used when the caller's arrays are its tensors.
+Device arrays (torch, cupy: anything with DLPack or `__cuda_array_interface__`) are used where they
+lie, on the caller's current stream, and the call is asynchronous; numpy arrays are copied in and out
+and the call waits.  Nodes whose pointers changed since the last call are updated in the instantiated
+graph; nothing is rebuilt.  torch is never imported here, only used when the caller's arrays are its
+tensors.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,85 +18,50 @@ import numpy as np
 
 from graphwright.errors import ArtifactError, InputError
 from graphwright.runtime.artifact import ArtifactFile
-from graphwright.runtime.binding import Signature, describe
+from graphwright.runtime.binding import Binding, Signature
+from graphwright.runtime.buckets import Buckets
+from graphwright.runtime.cuda_arrays import (
+    POINTER_ALIGNMENT,
+    Arrays,
+    Maker,
+    Torch,
+    is_lent,
+    stream_of,
+)
+from graphwright.runtime.cuda_context import HOST, Context, Shapes
 from graphwright.runtime.cuda_driver import Device
-from graphwright.runtime.cuda_graph import Grid, Node, Replay, zero_bytes
-from graphwright.runtime.expressions import evaluate_expression
-from graphwright.runtime.interop import as_array
+from graphwright.runtime.cuda_graph import zero_bytes
+from graphwright.runtime.cuda_replay import Replay
+from graphwright.runtime.device_arrays import DeviceArray
 from graphwright.runtime.manifest import Kernel, Variant
 from graphwright.runtime.program import Program
 
 ALIGNMENT = 256  # bytes, of weights and of staged inputs and outputs
-POINTER_ALIGNMENT = 16  # what kernels assume of every tensor
-CACHED_BINDINGS = 16
-WHY_NOT = {
-    "bind": "a captured graph has fixed sizes, this program finds some while it runs",
-    "check": "a captured graph has no branches in which a size would be checked",
-    "loop": "a captured graph has no loops",
-    "branch": "a captured graph has no branches",
-}
+CONTEXTS = 4  # idle ones that are kept apart by stream; more streams than that share them
 
 
 def choose_variant(variants: Sequence[Variant], arch: str) -> Variant:
-    """The variant for a compute capability.  Raises ArtifactError listing what there is."""
+    """The variant for a compute capability: its own, or one whose code it runs as well.
+
+    Raises ArtifactError naming both archs.
+    """
+    number = int(arch.removeprefix("sm_"))
+    fitting: list[tuple[int, Variant]] = []
     for variant in variants:
         if variant.target == f"cuda:{arch}":
             return variant
+        kind, _, other = variant.target.partition(":sm_")
+        # Code runs on later devices of the same generation; from sm_90 on it uses what only its
+        # own device has.
+        if kind == "cuda" and other.isdigit() and number // 10 == int(other) // 10 < 9:
+            fitting.append((int(other), variant))
+    fitting = [f for f in fitting if f[0] <= number]
+    if fitting:
+        return max(fitting, key=lambda f: f[0])[1]
     there = ", ".join(v.target for v in variants)
     raise ArtifactError(
         f"this device is {arch} and the artifact holds {there}; compile it with --target cuda:{arch}"
     )
-
-
-class Context:
-    """What one call in flight needs: a stream, an arena, staging for host arrays, replays."""
-
-    def __init__(self, device: Device) -> None:
-        self.device, self.stream = device, device.create_stream()
-        self.last_stream: int | None = None  # where the last call was enqueued
-        self.done = device.create_event()
-        self.arena_address = self.arena_bytes = self._zeros = 0
-        self.staging: dict[tuple[str, int], tuple[int, int]] = {}  # (side, index): address, bytes
-        self.replays: OrderedDict[tuple[tuple[int, ...], ...], Replay] = OrderedDict()
-
-    def follow(self, stream: int) -> None:
-        """Makes work enqueued on `stream` wait for this context's last call on another one."""
-        if self.last_stream is not None and self.last_stream != stream:
-            self.device.wait_event(stream, self.done)
-        self.last_stream = stream
-
-    def reserve(self, size: int) -> None:
-        """Makes the arena at least `size` bytes; replays of a smaller one are dropped."""
-        if size <= self.arena_bytes:
-            return
-        self.replays.clear()
-        if self.arena_address:
-            self.device.synchronize(self.stream)
-            self.device.free(self.arena_address)
-            self.arena_address = self.arena_bytes = 0
-        self.arena_address = self.device.allocate(size, "the arena")
-        self.arena_bytes = size
-
-    def zeros(self, size: int) -> int:
-        """Device memory that kernels find zero and leave zero, shared by the bindings: the calls of
-        a context run one after the other.
-        """
-        if size and not self._zeros:
-            self._zeros = self.device.allocate(size, "counters")
-            self.device.fill(self._zeros, 0, size, self.stream)
-            self.device.synchronize(self.stream)
-        return self._zeros
-
-    def stage(self, side: str, index: int, size: int) -> int:
-        """Device memory for one host input or output, kept for the next call."""
-        address, capacity = self.staging.get((side, index), (0, 0))
-        if size > capacity or not address:
-            if address:
-                self.device.synchronize(self.stream)
-                self.device.free(address)
-            address = self.device.allocate(size, f"{side} {index}")
-            self.staging[side, index] = address, size
-        return address
 
 
 class CudaExecutor:
@@ -108,21 +73,25 @@ class CudaExecutor:
         if number and not number.isdigit():
             raise InputError(f"device {device!r} is unknown; want cuda or cuda:N")
         self._device = Device(int(number or 0))
-        self._device.make_current()
         self.device = f"cuda:{self._device.index}"
         self.artifact, self._signature = artifact, signature
-        self.info = self._device.info()
-        self.variant = choose_variant(artifact.manifest.variants, self.info.arch)
-        for step in self.variant.launches:
-            if step.kind != "kernel":
-                why = step.reason or WHY_NOT.get(step.kind, "")
-                raise ArtifactError(f"a {step.kind} step cannot run on a GPU yet: {why}")
-        self.program = Program(artifact.manifest, self.variant)
-        self._functions = [self._load(k) for k in self.variant.kernels]
-        self._weights = self._upload_weights()
-        self._idle: list[Context] = []
+        with self._device.current():
+            self.info = self._device.info()
+            self.variant = choose_variant(artifact.manifest.variants, self.info.arch)
+            self.program = Program(artifact.manifest, self.variant)
+            self.buckets = Buckets.of(artifact.manifest)
+            self._functions = [self._load(k) for k in self.variant.kernels]
+            self._weights = self._upload_weights()
+        self._arrays = Arrays(signature, self._device, self._weights)
+        kernels = self.variant.kernels
+        self._zero_bytes = sum(
+            zero_bytes(kernels[s.kernel]) for s in self.variant.launches if s.kind == "kernel"
+        )
+        self._idle: dict[int, list[Context]] = {}  # by the stream of their last call
+        self._idle_count = 0
+        self._torch: Torch | None = None
 
-    def _load(self, kernel: Kernel) -> Any:
+    def _load(self, kernel: Kernel) -> int:
         module = self._device.load_module(self.artifact.read(kernel.binary), kernel.binary)
         return self._device.function(module, kernel.name, kernel.shared_bytes)
 
@@ -143,166 +112,300 @@ class CudaExecutor:
         self._device.synchronize(0)
         return [base + start for start in starts]
 
-    def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
-        """Runs once.  Outputs are torch tensors when an input is one, else numpy arrays."""
-        self._device.make_current()
-        try:
-            context = self._idle.pop()
-        except IndexError:
-            context = Context(self._device)
-        try:
-            return self._call(context, given, out)
-        finally:
-            self._idle.append(context)
+    def default(self, index: int) -> np.ndarray:
+        """The value of an input that a call may leave out."""
+        spec = self._signature.inputs[index]
+        if spec.default is None:
+            raise InputError(f"input {spec.name!r} has no default")
+        weight = self.artifact.manifest.weights[spec.default]
+        start, size = self.artifact.weights[spec.default]
+        data = np.frombuffer(self.artifact.data, np.uint8)
+        start -= int(data.__array_interface__["data"][0])
+        return data[start : start + size].view(self._signature.input_dtypes[index]).reshape(
+            weight.shape
+        )  # fmt: skip
 
-    def _call(self, context: Context, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
-        arrays = [self._accept(i, g) for i, g in enumerate(given)]
-        shapes = tuple(tuple(int(n) for n in a.shape) for a in arrays)
-        replay = context.replays.get(shapes)
-        if replay is None:
-            replay = self._prepare(context, shapes)
-        else:
-            context.replays.move_to_end(shapes)
-        torch = sys.modules.get("torch")
-        on_torch = torch is not None and any(isinstance(a, torch.Tensor) for a in arrays)
-        stream = self._caller_stream(torch) if on_torch else int(context.stream)
-        context.follow(stream)
-        changes: list[tuple[int, int]] = []
-        for i, (array, patches) in enumerate(zip(arrays, replay.placement.inputs, strict=True)):
-            address = _device_address(array, self._signature.inputs[i].name)
-            if address is None:
-                host = np.ascontiguousarray(array)
-                address = context.stage("input", i, host.nbytes)
-                self._device.upload(address, host, stream)
-            changes += [(p.position, address + p.offset) for p in patches]
-        results = self._results(replay, out, torch if on_torch else None)
+    # -- calls
+
+    def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        """Runs once.  Outputs are torch tensors when an input is one, device arrays when one is such
+        an array of another library, else numpy arrays.
+        """
+        before = self._device.enter()
+        try:
+            found = self._tensors(given) if out is None else None
+            if found is not None:
+                return found
+            return self._call(given, out)
+        finally:
+            if before:
+                self._device.leave(before)
+
+    def _tensors(self, given: Sequence[Any]) -> list[Any] | None:
+        """A call whose inputs are all torch tensors on this device, as they should be, in a binding
+        that has been seen; None for all others.
+        """
+        t = self._torch
+        if t is None:
+            return None
+        shapes: list[Any] = []
         addresses: list[int] = []
-        for i, (result, patches) in enumerate(zip(results, replay.placement.outputs, strict=True)):
-            address = _device_address(result, self._signature.outputs[i].name)
-            if address is None:
-                address = context.stage("output", i, result.nbytes)
+        index = self._device.index
+        for value, dtype in zip(given, t.inputs, strict=True):
+            if (
+                not isinstance(value, t.tensor)
+                or value.dtype is not dtype
+                or value.get_device() != index
+                or not value.is_contiguous()
+            ):
+                return None
+            address = value.data_ptr()
+            if address % POINTER_ALIGNMENT:
+                return None
             addresses.append(address)
-            changes += [(p.position, address + p.offset) for p in patches]
-        replay.set_pointers(changes)
-        replay.launch(stream)
-        self._device.record_event(context.done, stream)
-        if not on_torch:
-            for result, address in zip(results, addresses, strict=True):
-                if isinstance(result, np.ndarray):
-                    self._device.download(result, address, stream)
+            shapes.append(value.shape)
+        stream = t.stream(index)
+        context = self._take(stream)
+        try:
+            replay = context.replays.get(tuple(shapes))
+            if replay is None or replay.only is None:
+                return None
+            results: list[Any] = []
+            for shape, dtype in zip(replay.placement.binding.outputs, t.outputs, strict=True):
+                result = t.empty(shape, dtype=dtype, device=t.device)
+                results.append(result)
+                addresses.append(result.data_ptr())
+            if context.last_stream != stream:
+                context.follow(stream)
+            replay.only.launch(addresses, stream)
+            context.finish(stream)
+            return results
+        finally:
+            self._put(context, stream)
+
+    def _take(self, stream: int) -> Context:
+        """A context whose last call was on this stream, a new one, or another's."""
+        try:
+            context = self._idle[stream].pop()
+        except (KeyError, IndexError):
+            if self._idle_count >= CONTEXTS:
+                for contexts in list(self._idle.values()):
+                    try:
+                        context = contexts.pop()
+                    except IndexError:
+                        continue
+                    self._idle_count -= 1
+                    return context
+            return Context(self._device)
+        self._idle_count -= 1
+        return context
+
+    def _put(self, context: Context, stream: int) -> None:
+        contexts = self._idle.get(stream)
+        if contexts is None:
+            contexts = self._idle.setdefault(stream, [])
+        contexts.append(context)
+        self._idle_count += 1
+
+    def contexts(self) -> list[Context]:
+        """Those that no call uses now."""
+        return [c for contexts in self._idle.values() for c in contexts]
+
+    def _call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and not any(isinstance(g, torch.Tensor) for g in given):
+            torch = None
+        if torch is not None and self._torch is None:
+            self._torch = self._arrays.find_torch(torch)
+        elsewhere = [getattr(g, "__cuda_array_interface__", None) is not None or is_lent(g)
+                     for g in given] if torch is None else []  # fmt: skip
+        stream = HOST
+        if torch is not None:
+            stream = self._torch.stream(self._device.index) if self._torch else 0
+        elif any(elsewhere):
+            stream = stream_of(given)
+        context = self._take(stream)
+        try:
+            return self._run(context, given, out, torch, stream)
+        finally:
+            self._put(context, stream)
+
+    def _run(
+        self, context: Context, given: Sequence[Any], out: Sequence[Any] | None, torch: Any,
+        caller: int,
+    ) -> list[Any]:  # fmt: skip
+        stream = context.stream if caller == HOST else caller
+        context.follow(stream)
+        shapes: list[tuple[int, ...]] = []
+        sources: list[int | np.ndarray] = []  # a device address, or an array of the host
+        kept: list[Any] = []
+        for i, value in enumerate(given):
+            source, shape, keep = self._arrays.accept(i, value, stream)
+            sources.append(source)
+            shapes.append(shape)
+            kept.append(keep)
+        replay, padded = self._find(context, tuple(shapes))
+        addresses = [
+            self._place(context, i, source, shapes[i], replay, stream)
+            for i, source in enumerate(sources)
+        ]
+        real = replay.placement.binding if padded is None else padded
+        make = Maker(self._arrays, torch, caller, stream)
+        results: list[Any] = []
+        for i, shape in enumerate(real.outputs):
+            if shape is None:  # bound in mid-run
+                results.append(None)
+                addresses.append(0)
+                continue
+            target = None if out is None else out[i]
+            if target is None:
+                target = make(i, shape)
+            else:
+                self._arrays.check_target(i, target, shape)
+            results.append(target)
+            address = self._arrays.output_address(target, i, stream)
+            if address is None or padded is not None:
+                whole = replay.placement.binding.outputs[i]
+                assert whole is not None
+                size = math.prod(whole) * self._signature.output_dtypes[i].itemsize
+                address = context.stage("output", i, size)
+            addresses.append(address)
+        replay.make_late = lambda i, shape: self._late_output(make, i, shape, stream)
+        replay.run(addresses, stream)
+        late = {} if replay.mid_run is None else replay.mid_run.outputs
+        for i, made in late.items():
+            results[i] = self._settle(i, made, None if out is None else out[i], make, stream)
+        first = len(given)
+        for i, (result, shape) in enumerate(zip(results, real.outputs, strict=True)):
+            if shape is None:
+                continue
+            if isinstance(result, np.ndarray):
+                self._device.download(result, addresses[first + i], stream)
+            elif padded is not None:
+                target = self._arrays.output_address(result, i, stream)
+                assert target is not None
+                size = math.prod(shape) * self._signature.output_dtypes[i].itemsize
+                self._device.copy(target, addresses[first + i], size, stream)
+        context.finish(stream)
+        if caller == HOST or any(isinstance(r, np.ndarray) for r in results):
             self._device.synchronize(stream)
+        del kept
         return results
 
-    def _caller_stream(self, torch: Any) -> int:
-        return int(torch.cuda.current_stream(self._device.index).cuda_stream)
+    def _find(self, context: Context, shapes: Shapes) -> tuple[Replay, Binding | None]:
+        """The replay of these input shapes; with it their binding when it is that of a bucket which
+        is larger.
+        """
+        replay = context.replays.get(shapes)
+        if replay is not None:
+            context.replays.move_to_end(shapes)
+            return replay, None
+        binding = self._signature.bind(shapes)
+        buckets = self.buckets
+        if buckets is None or buckets.holds(binding.sizes):
+            return self._prepare(context, binding, always=buckets is not None), None
+        if buckets.miss == "raise":
+            raise buckets.refused(binding.sizes, "graph_miss is raise")
+        if buckets.miss == "uncaptured":
+            return self._prepare(context, binding, always=False, captured=False), None
+        around = buckets.around(binding.sizes)
+        size = self._signature.size
+        padded = tuple(tuple(size(e, around) for e in t.shape) for t in self._signature.inputs)
+        replay = context.replays.get(padded)
+        if replay is None:
+            replay = self._prepare(context, self._signature.bind(padded), always=True)
+        return replay, binding
 
-    def _prepare(self, context: Context, shapes: tuple[tuple[int, ...], ...]) -> Replay:
-        placement = self.program.place(self._signature.bind(shapes))
-        context.reserve(placement.arena_bytes)
+    def _prepare(
+        self, context: Context, binding: Binding, *, always: bool, captured: bool = True
+    ) -> Replay:
+        placement = self.program.place(binding)
+        size = placement.arena_bytes
+        if always and self.buckets is not None and not context.arena_bytes:
+            # One arena serves all buckets: as large as the largest needs.
+            of = self._signature.size
+            for b in self.buckets.sizes:
+                shapes = [tuple(of(e, b) for e in t.shape) for t in self._signature.inputs]
+                size = max(size, self.program.arena(self._signature.bind(shapes))[0])
+        context.reserve(size)
         moving = len(self._signature.inputs) + len(self._signature.outputs)
         slots = [
             *(placement.arena_offsets + context.arena_address).tolist(),
             *([0] * moving),
             *self._weights,
         ]
-        fixed = np.array(slots, np.int64)
-        pointers = fixed[self.program.pointer_slot] + placement.offset
-        nodes: list[Node] = []
-        kernels = self.variant.kernels
-        zeros = context.zeros(sum(zero_bytes(kernels[s.kernel]) for s in self.variant.launches))
-        for i, step in enumerate(self.variant.launches):
-            kernel = kernels[step.kernel]
-            grid = [evaluate_expression(g, placement.binding.sizes) for g in step.grid]
-            grid += [1] * (3 - len(grid))
-            if 0 in grid:
-                continue  # a tensor without elements
-            first, scalar = self.program.pointer_start[i], self.program.scalar_start[i]
-            nodes.append(
-                Node(
-                    self._device,
-                    self._functions[step.kernel],
-                    kernel,
-                    Grid(*grid),
-                    pointers[first : first + len(step.pointers)].tolist(),
-                    placement.scalars[scalar : scalar + len(step.scalars)].tolist(),
-                    first_pointer=first,
-                    zeros=zeros,
-                )
-            )
-            zeros += zero_bytes(kernel)
-        replay = Replay(self._device, placement, nodes, pointers)
-        context.replays[shapes] = replay
-        while len(context.replays) > CACHED_BINDINGS:
-            context.replays.popitem(last=False)
+        replay = Replay(
+            self._device, self.program, placement, np.array(slots, np.int64), self._functions,
+            context.zeros(self._zero_bytes), arenas=context.later, captured=captured,
+        )  # fmt: skip
+        context.keep(binding.inputs, replay, always=always)
         return replay
 
-    def _accept(self, index: int, value: Any) -> Any:
-        spec, dtype = self._signature.inputs[index], self._signature.input_dtypes[index]
-        if value is None:
-            raise InputError(f"input {spec.name!r} is missing")
-        on_device = _is_device_tensor(value) or hasattr(value, "__cuda_array_interface__")
-        array = value if on_device else as_array(value, spec.name)
-        name = str(array.dtype).removeprefix("torch.")
-        if name != dtype.name:
-            raise InputError(f"input {spec.name!r} is {name}, want {describe(spec)}")
-        return array
-
-    def _results(self, replay: Replay, out: Sequence[Any] | None, torch: Any) -> list[Any]:
-        # Programs that bind sizes in mid-run are refused, so that every shape is known here.
-        shapes = [() if s is None else s for s in replay.placement.binding.outputs]
-        results: list[Any] = []
-        for i, spec in enumerate(self._signature.outputs):
-            target = None if out is None else out[i]
-            dtype = self._signature.output_dtypes[i]
-            if target is not None:
-                name = str(target.dtype).removeprefix("torch.")
-                if name != dtype.name or tuple(target.shape) != shapes[i]:
-                    raise InputError(
-                        f"out[{i}] is {name}{list(target.shape)}, output {spec.name!r} is "
-                        f"{spec.dtype}{list(shapes[i])}"
-                    )
-                results.append(target)
-            elif torch is not None:
-                kind = getattr(torch, dtype.name)
-                results.append(torch.empty(shapes[i], dtype=kind, device=self.device))
-            else:
-                results.append(np.empty(shapes[i], dtype))
-        return results
-
-
-def _device_address(array: Any, name: str) -> int | None:
-    """The address of a device array, None for a host array.  Raises InputError for one that
-    kernels cannot read where it lies.
-    """
-    if _is_device_tensor(array):  # torch's interface lacks bfloat16
-        address, contiguous = int(array.data_ptr()), bool(array.is_contiguous())
-        return _checked(address, contiguous, name)
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{name!r}: a {type(array).__name__} lies on no CUDA device")
-        return None
-    strides = interface.get("strides")
-    contiguous = strides is None or _contiguous(interface["shape"], strides, interface["typestr"])
-    return _checked(int(interface["data"][0]), contiguous, name)
-
-
-def _is_device_tensor(value: Any) -> bool:
-    return bool(getattr(value, "is_cuda", False)) and hasattr(value, "data_ptr")
-
-
-def _checked(address: int, contiguous: bool, name: str) -> int:
-    if not contiguous:
-        raise InputError(f"{name!r} is not contiguous; pass array.contiguous()")
-    if address % POINTER_ALIGNMENT:
-        raise InputError(f"{name!r} lies at an address that is no multiple of {POINTER_ALIGNMENT}")
-    return address
-
-
-def _contiguous(shape: Sequence[int], strides: Sequence[int], typestr: str) -> bool:
-    step = np.dtype(typestr).itemsize
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent > 1 and stride != step:
+    def warm_up_buckets(self) -> bool:
+        """Builds and runs the graph of every declared bucket; False when there are none."""
+        if self.buckets is None:
             return False
-        step *= extent
-    return True
+        for sizes in self.buckets.sizes:
+            self.call(
+                [
+                    np.zeros([self._signature.size(e, sizes) for e in t.shape], dtype)
+                    for t, dtype in zip(
+                        self._signature.inputs, self._signature.input_dtypes, strict=True
+                    )
+                ],
+                None,
+            )
+        return True
+
+    # -- arrays
+
+    def _place(
+        self, context: Context, index: int, source: int | np.ndarray, shape: tuple[int, ...],
+        replay: Replay, stream: int,
+    ) -> int:  # fmt: skip
+        """Where a kernel reads an input: staged when it lies on the host, is smaller than its bucket
+        or starts at an odd address.
+        """
+        whole = replay.placement.binding.inputs[index]
+        item = self._signature.input_dtypes[index].itemsize
+        size, room = math.prod(shape) * item, math.prod(whole) * item
+        if isinstance(source, int) and size == room and source % POINTER_ALIGNMENT == 0:
+            return source
+        address = context.stage("input", index, room)
+        if isinstance(source, int):
+            self._device.copy(address, source, size, stream)
+        else:
+            self._device.upload(address, source, stream)
+        self._device.fill(address + size, 0, room - size, stream)
+        return address
+
+    def _late_output(
+        self, make: Maker, index: int, shape: tuple[int, ...], stream: int
+    ) -> tuple[Any, int]:
+        """A device array for an output whose shape is known in mid-run."""
+        made = make(index, shape)
+        if isinstance(made, np.ndarray):
+            made = DeviceArray(self._device, shape, made.dtype, stream, make.name(index))
+        address = self._arrays.output_address(made, index, stream)
+        assert address is not None
+        return made, address
+
+    def _settle(self, index: int, made: Any, target: Any, make: Maker, stream: int) -> Any:
+        """What the caller gets of an output that was made in mid-run."""
+        shape = tuple(made.shape)
+        if target is None:
+            if not make.on_host:
+                return made
+            target = make(index, shape)
+        else:
+            self._arrays.check_target(index, target, shape)
+        source, to = self._arrays.output_address(made, index, stream), None
+        assert source is not None
+        to = self._arrays.output_address(target, index, stream)
+        if to is None:
+            self._device.download(target, source, stream)
+            self._device.synchronize(stream)
+        else:
+            size = math.prod(shape) * self._signature.output_dtypes[index].itemsize
+            self._device.copy(to, source, size, stream)
+        return target

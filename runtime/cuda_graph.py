@@ -1,23 +1,26 @@
-"""One binding's kernels as a CUDA graph: a chain of nodes whose pointers can be changed in place.
+"""Kernels in a row as a CUDA graph: a chain of nodes whose pointers can be changed in place.
 
 A kernel that waits for the one before it by itself (`Kernel.waits`) gets a programmatic edge: it may
 start, and do what depends on nothing, while that one ends.  Tensor maps are encoded here, from a
-pointer and the launch's scalars.
+pointer and the launch's scalars.  The same nodes can be launched one by one, without a graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from graphwright.runtime.cuda_driver import Device, Parameters, TensorMap, check
+from graphwright.runtime.cuda_driver import AlignedBytes, Device, TensorMap, check
+from graphwright.runtime.cuda_library import KernelNodeParams
 from graphwright.runtime.manifest import Kernel
-from graphwright.runtime.program import Placement
 
 MAP_ALIGNMENT = 256  # bytes, of zeros of a launch
+# Instantiated graphs of one piece, each for other addresses: a caller that keeps its last results
+# alternates between two or three sets, and none of these calls then updates a node.
+KEPT = 4
+_WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,15 @@ class Grid:
 
 
 class Node:
-    """One kernel node: the function, its parameters, and where its pointers come from."""
+    """One launch of a kernel: its parameters in memory, and where its pointers come from."""
 
-    __slots__ = ("first_pointer", "function", "grid", "handle", "kernel", "maps", "parameters",
-                 "places")  # fmt: skip
+    __slots__ = ("_names", "_scalars", "_table", "device", "first_pointer", "handle", "made",
+                 "maps", "params", "places", "values", "waits")  # fmt: skip
 
     def __init__(
         self,
         device: Device,
-        function: Any,
+        function: int,
         kernel: Kernel,
         grid: Grid,
         pointers: Sequence[int],
@@ -48,44 +51,70 @@ class Node:
         zeros: int,
     ) -> None:
         """`zeros`: the address of `zero_bytes(kernel)` bytes of this node that are 0."""
-        kinds: list[str] = []
-        values: list[Any] = []
+        count = len(kernel.parameters)
+        self.device, self.first_pointer, self.waits = device, first_pointer, kernel.waits
+        self.values = (ctypes.c_uint64 * max(count, 1))()
+        self._table = (ctypes.c_void_p * max(count, 1))()
         self.places: list[tuple[int, int]] = []  # (parameter, pointer of this launch)
-        self.maps: dict[int, TensorMap] = {}  # by parameter
-        for parameter in kernel.parameters:
+        self.maps: dict[int, AlignedBytes] = {}  # by parameter
+        self.made: dict[int, TensorMap] = {}  # what these say
+        self._names: dict[int, str] = {}  # as the manifest describes them
+        self._scalars: list[tuple[int, int, str]] = []  # (parameter, scalar, type)
+        first = ctypes.addressof(self.values)
+        for at, parameter in enumerate(kernel.parameters):
+            self._table[at] = first + 8 * at
             what, _, rest = parameter.partition(":")
             if what == "pointer":
-                self.places.append((len(kinds), int(rest)))
-                kinds.append("p")
-                values.append(pointers[int(rest)])
+                self.places.append((at, int(rest)))
             elif what == "scalar":
                 number, _, kind = rest.partition(":")
-                kinds.append(kind)
-                values.append(scalars[int(number)])
+                self._scalars.append((at, int(number), kind))
             elif what == "map":
-                made = tensor_map(rest, scalars)
-                number = int(rest.partition(":")[0])
-                self.places.append((len(kinds), number))
-                self.maps[len(kinds)] = made
-                kinds.append("map")
-                values.append(device.encode(made, pointers[number]))
+                self.places.append((at, int(rest.partition(":")[0])))
+                self._names[at] = rest
+                room = self.maps[at] = AlignedBytes(bytes(128))
+                self._table[at] = room.address
             elif what == "zeros":
-                kinds.append("p")
-                values.append(zeros)
+                self.values[at] = zeros
                 zeros += aligned(int(rest))
-            else:
-                kinds.append("p")
-                values.append(0)
-        self.function, self.kernel, self.grid = function, kernel, grid
-        self.parameters = Parameters(kinds, values)
-        self.first_pointer = first_pointer
-        self.handle: Any = None
+        self.params = KernelNodeParams(
+            func=function, block_x=kernel.threads, block_y=1, block_z=1,
+            shared_bytes=kernel.shared_bytes, params=ctypes.addressof(self._table),
+        )  # fmt: skip
+        self.handle = 0  # in the graph that it was added to
+        self.refresh(grid, pointers, scalars)
 
-    def set_pointer(self, device: Device, parameter: int, address: int) -> None:
+    def refresh(self, grid: Grid, pointers: Sequence[int], scalars: Sequence[int]) -> None:
+        """Another grid, other pointers and scalars of the launch."""
+        p = self.params
+        p.grid_x, p.grid_y, p.grid_z = grid.x, grid.y, grid.z
+        for at, number, kind in self._scalars:
+            if kind == "f32":
+                self.values[at] = int.from_bytes(struct.pack("<f", scalars[number]), "little")
+            else:
+                self.values[at] = scalars[number] & _WORD
+        for at, number in self.places:
+            if at in self.maps:
+                made = self.made[at] = tensor_map(self._names[at], scalars)
+                self.maps[at].value = self.device.encode(made, pointers[number])
+            else:
+                self.values[at] = pointers[number]
+
+    def set_pointer(self, parameter: int, address: int, made: TensorMap | None) -> None:
         """The address, or the tensor map that is made of it, as a parameter."""
-        made = self.maps.get(parameter)
-        value = address if made is None else device.encode(made, address)
-        self.parameters.set(parameter, value)
+        if made is None:
+            self.values[parameter] = address
+        else:
+            self.maps[parameter].value = self.device.encode(made, address)
+
+    def launch(self, stream: int) -> None:
+        """Launches the kernel by itself."""
+        p = self.params
+        code = self.device.driver.cuLaunchKernel(
+            p.func, p.grid_x, p.grid_y, p.grid_z, p.block_x, p.block_y, p.block_z,
+            p.shared_bytes, stream, p.params, None,
+        )  # fmt: skip
+        check("cuLaunchKernel", code)
 
 
 def aligned(size: int) -> int:
@@ -110,71 +139,122 @@ def tensor_map(text: str, scalars: Sequence[int]) -> TensorMap:
     )
 
 
-class Replay:
-    """The instantiated graph of one binding in one context, and the pointers that it holds now."""
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A parameter that follows one of the tensors that move from call to call."""
+
+    node: Node
+    parameter: int
+    offset: int
+    made: TensorMap | None
+
+
+class _Executable:
+    """An instantiated graph, and the addresses that its nodes hold."""
+
+    __slots__ = ("addresses", "handle")
+
+    def __init__(self, handle: int, addresses: tuple[int, ...]) -> None:
+        self.handle, self.addresses = handle, addresses
+
+
+class Piece:
+    """Nodes that run one after the other, captured in a graph at their first launch.
+
+    `movers[i]`: the parameters that follow the i-th moving tensor (inputs, then outputs).
+    """
 
     def __init__(
-        self, device: Device, placement: Placement, nodes: list[Node], pointers: np.ndarray
+        self, device: Device, nodes: Sequence[Node], movers: Mapping[int, Sequence[Mover]]
     ) -> None:
-        self.device, self.placement, self.nodes = device, placement, nodes
-        self.pointers = pointers
-        self.of_pointer: dict[int, list[tuple[Node, int]]] = {}
-        for node in nodes:
-            for parameter, number in node.places:
-                position = node.first_pointer + number
-                self.of_pointer.setdefault(position, []).append((node, parameter))
-        self.executable: Any = None
+        self.device, self.nodes = device, nodes
+        self.used = tuple(sorted(movers))
+        self._movers = [tuple(movers[i]) for i in self.used]
+        self._touched = [tuple({id(m.node): m.node for m in ms}.values()) for ms in self._movers]
+        self._graph = 0
+        self._base: tuple[int, ...] = ()
+        self._last: _Executable | None = None
+        self._kept: dict[tuple[int, ...], _Executable] = {}  # least recently used first
+        self.updates = 0  # calls that had to change nodes
+        self._launch: Callable[[int, int], int] = device.driver.cuGraphLaunch
 
-    def node_parameters(self, node: Node) -> Any:
-        p = self.device.driver.CUDA_KERNEL_NODE_PARAMS()
-        p.func = node.function
-        p.gridDimX, p.gridDimY, p.gridDimZ = node.grid.x, node.grid.y, node.grid.z
-        p.blockDimX, p.blockDimY, p.blockDimZ = node.kernel.threads, 1, 1
-        p.sharedMemBytes = node.kernel.shared_bytes
-        p.kernelParams = node.parameters.address
-        return p
+    @property
+    def executables(self) -> int:
+        """How many graphs are instantiated."""
+        return len(self._kept)
 
-    def instantiate(self) -> None:
-        """Builds the graph as a chain of kernel nodes and instantiates it."""
-        device, driver = self.device, self.device.driver
-        graph = check("cuGraphCreate", driver.cuGraphCreate(0))
-        previous: Any = None
-        for node in self.nodes:
-            early = previous is not None and node.kernel.waits
-            before = [] if previous is None or early else [previous]
-            node.handle = check(
-                "cuGraphAddKernelNode",
-                driver.cuGraphAddKernelNode(graph, before, len(before), self.node_parameters(node)),
-            )
-            if early:
-                device.add_programmatic_edge(graph, previous, node.handle)
-            previous = node.handle
-        self.executable = check("cuGraphInstantiate", driver.cuGraphInstantiate(graph, 0))
-        self._graph = graph
-
-    def set_pointers(self, changes: Sequence[tuple[int, int]]) -> None:
-        """(position, address) pairs; nodes whose pointers differ from before are updated."""
-        touched: dict[int, Node] = {}
-        for position, address in changes:
-            if self.pointers[position] == address:
-                continue
-            self.pointers[position] = address
-            for node, parameter in self.of_pointer.get(position, ()):
-                node.set_pointer(self.device, parameter, address)
-                touched[id(node)] = node
-        if self.executable is None:
-            return
-        for node in touched.values():
-            check(
-                "cuGraphExecKernelNodeSetParams",
-                self.device.driver.cuGraphExecKernelNodeSetParams(
-                    self.executable, node.handle, self.node_parameters(node)
-                ),
-            )
-
-    def launch(self, stream: Any) -> None:
+    def launch(self, addresses: Sequence[int], stream: int) -> None:
+        """Replays the graph with the moving tensors at these addresses, of all of them in order."""
         if not self.nodes:
             return
-        if self.executable is None:
-            self.instantiate()
-        check("cuGraphLaunch", self.device.driver.cuGraphLaunch(self.executable, stream))
+        mine = tuple(addresses) if len(addresses) == len(self.used) else self._mine(addresses)
+        found = self._last
+        if found is None or found.addresses != mine:
+            found = self._last = self._find(mine)
+        code = self._launch(found.handle, stream)
+        if code:
+            check("cuGraphLaunch", code)
+
+    def launch_one_by_one(self, addresses: Sequence[int], stream: int) -> None:
+        """Launches the kernels without a graph."""
+        self._write(self._mine(addresses))
+        for node in self.nodes:
+            node.launch(stream)
+
+    def _mine(self, addresses: Sequence[int]) -> tuple[int, ...]:
+        return tuple([addresses[i] for i in self.used])
+
+    def _write(self, mine: tuple[int, ...]) -> None:
+        for address, movers in zip(mine, self._movers, strict=True):
+            for m in movers:
+                m.node.set_pointer(m.parameter, address + m.offset, m.made)
+
+    def _find(self, mine: tuple[int, ...]) -> _Executable:
+        found = self._kept.pop(mine, None)
+        if found is None:
+            self._write(mine)
+            if not self._graph:
+                self._build(mine)
+            if len(self._kept) < KEPT:
+                found = _Executable(self.device.instantiate(self._graph), self._base)
+            else:
+                found = self._kept.pop(next(iter(self._kept)))
+            self._update(found, mine)
+        self._kept[mine] = found
+        return found
+
+    def _build(self, mine: tuple[int, ...]) -> None:
+        graph = self.device.create_graph()
+        previous: int | None = None
+        for node in self.nodes:
+            previous = node.handle = self.device.add_kernel_node(
+                graph, previous, node.params, early=node.waits
+            )
+        self._graph, self._base = graph, mine
+
+    def _update(self, executable: _Executable, mine: tuple[int, ...]) -> None:
+        """The nodes whose addresses differ get those that were written last."""
+        if executable.addresses == mine:
+            return
+        changed: dict[int, Node] = {}
+        for new, old, nodes in zip(mine, executable.addresses, self._touched, strict=True):
+            if new != old:
+                for node in nodes:
+                    changed[node.handle] = node
+        update = self.device.driver.cuGraphExecKernelNodeSetParams_v2
+        for node in changed.values():
+            code = update(executable.handle, node.handle, ctypes.addressof(node.params))
+            if code:
+                check("cuGraphExecKernelNodeSetParams", code)
+        executable.addresses = mine
+        self.updates += 1
+
+    def close(self) -> None:
+        """Frees the graphs; nothing of them may be running."""
+        d = self.device.driver
+        for executable in self._kept.values():
+            check("cuGraphExecDestroy", d.cuGraphExecDestroy(executable.handle))
+        if self._graph:
+            check("cuGraphDestroy", d.cuGraphDestroy(self._graph))
+        self._kept.clear()
+        self._graph, self._last = 0, None

@@ -12,7 +12,7 @@ import ctypes
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,6 +58,31 @@ class Arena:
         return True
 
 
+class Memory(Protocol):
+    """The memory that a program runs in, as steps between its kernels use it."""
+
+    def read_int64(self, addresses: Sequence[int]) -> list[int]: ...
+
+    def move(self, target: int, source: int, nbytes: int) -> None: ...
+
+    def arena(self) -> Any:
+        """Of `address`, `bytes` and `reserve`, as Arena."""
+        ...
+
+
+class HostMemory:
+    """The process's own."""
+
+    def read_int64(self, addresses: Sequence[int]) -> list[int]:
+        return [ctypes.c_int64.from_address(a).value for a in addresses]
+
+    def move(self, target: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(target, source, nbytes)
+
+    def arena(self) -> Arena:
+        return Arena()
+
+
 class MidRun:
     """The part of one replay that is decided while it runs.
 
@@ -71,15 +96,18 @@ class MidRun:
         placement: Placement,
         tables: Tables,
         fixed: np.ndarray,
-        arenas: dict[tuple[int, int], Arena],
-        allocate: Callable[[int, tuple[int, ...]], tuple[np.ndarray, int]],
+        arenas: dict[tuple[int, int], Any],
+        allocate: Callable[[int, tuple[int, ...]], tuple[Any, int]],
+        *,
+        memory: Memory | None = None,
     ) -> None:
         """`fixed`: address of each slot, 0 for inputs and outputs; `allocate(output, shape)` makes
-        an output and tells its address.
+        an output and tells its address; `memory`: where all of these lie, None for the host's.
         """
+        self._memory: Memory = HostMemory() if memory is None else memory
         self.program, self.tables, self._allocate = program, tables, allocate
         self._symbols = {s.name: s for s in program.manifest.symbols}
-        self._sizes = dict(placement.binding.sizes)
+        self.sizes = dict(placement.binding.sizes)
         self._values = list(placement.values)
         self._addresses = fixed.copy()
         self._ends = np.zeros(len(fixed), np.int64)
@@ -92,10 +120,10 @@ class MidRun:
         self._first_input, self._first_output = first, first + len(manifest.inputs)
         for i, spec in enumerate(manifest.weights, self._first_output + len(manifest.outputs)):
             self._ends[i] = storage_bytes(spec.dtype, spec.shape)
-        _, sizes, _ = program.place_buffers(0, self._values, self._sizes)
+        _, sizes, _ = program.place_buffers(0, self._values, self.sizes)
         self._ends[:first] = sizes
         self._arenas, self._side = arenas, dict.fromkeys(range(len(program.parts)), 0)
-        self.outputs: dict[int, np.ndarray] = {}  # those that are allocated in mid-run
+        self.outputs: dict[int, Any] = {}  # those that are allocated in mid-run
         self.error: BaseException | None = None
         self._callback = CALLBACK(self._on_launch)
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -113,21 +141,25 @@ class MidRun:
 
     def _on_launch(self, number: int) -> int:
         try:
-            launch = self.program.variant.launches[number]
-            if launch.kind == "bind":
-                self._bind(number, launch)
-            else:
-                for check in self.program.checks[number]:
-                    self._require(check)
+            self.step(number)
         except BaseException as error:  # it travels around native code
             self.error = error
             return 1
         return 0
 
+    def step(self, number: int) -> None:
+        """Does a bind or check launch.  Raises InputError for sizes that break a promise."""
+        launch = self.program.variant.launches[number]
+        if launch.kind == "bind":
+            self._bind(number, launch)
+        else:
+            for check in self.program.checks[number]:
+                self._require(check)
+
     def _require(self, check: Check) -> None:
         if not check.holds(self._values):
             left, right = self._values[check.left], self._values[check.right]
-            raise violated(check.constraint, left, right, self._sizes)
+            raise violated(check.constraint, left, right, self.sizes)
 
     def _bind(self, number: int, launch: Launch) -> None:
         program, pointers = self.program, self.tables.pointers
@@ -140,20 +172,20 @@ class MidRun:
             sizes = [int(n) for n in self.tables.scalars[at : at + len(launch.symbols)]]
         else:
             at = pointers[start : start + len(launch.symbols)].tolist()
-            sizes = [ctypes.c_int64.from_address(a).value for a in at]
+            sizes = self._memory.read_int64(at)
         for name, size in zip(launch.symbols, sizes, strict=True):
             self._check_range(name, size, launch)
-            self._sizes[name] = size
+            self.sizes[name] = size
         segment = program.segment_of[launch.symbols[0]]
         kept = dict(self.outputs)  # old ones, until they have been moved
-        program.evaluate(segment, self._sizes, self._values)
+        program.evaluate(segment, self.sizes, self._values)
         for check in (*program.parts[segment].checks, *program.checks[number]):
             self._require(check)
         self._place(segment, number, launch)
         for move, source, length in zip(launch.moves, sources, lengths, strict=True):
             target = int(pointers[start + move.target])
             if length and source != target:
-                ctypes.memmove(target, source, length)
+                self._memory.move(target, source, length)
         del kept
 
     def _check_range(self, name: str, size: int, launch: Launch) -> None:
@@ -168,10 +200,13 @@ class MidRun:
         part = program.parts[segment]
         flip, until = number in program.flips, program.turns.get(number)
         if part.buffers:
-            starts, sizes, total = program.place_buffers(segment, values, self._sizes, until)
+            starts, sizes, total = program.place_buffers(segment, values, self.sizes, until)
             if flip:
                 self._side[segment] ^= 1
-            arena = self._arenas.setdefault((segment, self._side[segment]), Arena())
+            arena = self._arenas.get((segment, self._side[segment]))
+            if arena is None:
+                arena = self._memory.arena()
+                self._arenas[segment, self._side[segment]] = arena
             if total > arena.bytes:
                 arena.reserve(total + total // 2 if flip else total)
             for b in part.buffers:
@@ -193,7 +228,7 @@ class MidRun:
         below = None
         if until is not None and until + 1 < len(program.pointer_start):
             below = program.pointer_start[until + 1]
-        check_pointers(part, numbers, self._ends, self._sizes, below)
+        check_pointers(part, numbers, self._ends, self.sizes, below)
         if len(part.pointers):
             self.tables.pointers[part.pointers] = (
                 self._addresses[part.slots] + numbers[part.offsets]

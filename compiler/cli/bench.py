@@ -79,7 +79,7 @@ def command(
     if baseline:
         name, run = open_baseline(baseline, path, feed, threads)
         runs[name] = run
-    with console.stage("timing"):
+    with console.stage("timing", still=True):
         times = time_in_turns(list(runs.values()), warmup, duration)
     results = {name: summary(spent, percentile) for name, spent in zip(runs, times, strict=True)}
     shapes = {n: "x".join(map(str, v.shape)) + f" {v.dtype.name}" for n, v in feed.items()}

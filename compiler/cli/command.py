@@ -22,6 +22,7 @@ COMMANDS = {
     "cache": "look into the cache of compiled kernels, or empty it",
     "inspect": "show what is inside an artifact or a model",
     "verify": "compare a model with a reference, and find what is wrong",
+    "reduce": "take away from a failing model what its failure does not need",
     "explain": "say what an exit code or error means, and what to do",
     "viz": "show what the passes did, or how two graphs differ, in a page",
 }

@@ -46,7 +46,7 @@ def command(
     if stop_after:
         if output is not None:
             raise InputError("-o has no effect with --stop-after, which makes no artifact")
-        with Progress(console, options) as progress:
+        with Progress(console, options, model.name) as progress:
             graph = run_passes(model, options, listeners=[progress])
         progress.print_graph(graph)
         return
@@ -55,7 +55,7 @@ def command(
         raise InputError(f"-o {target} would overwrite the model; name another file")
     if not target.resolve().parent.is_dir():
         raise InputError(f"-o {target}: there is no folder {target.resolve().parent}")
-    with Progress(console, options) as progress:
+    with Progress(console, options, model.name) as progress:
         built = build(model, options, listeners=[progress])
         built.artifact.write(target)
     report = built.report(target.stat().st_size)

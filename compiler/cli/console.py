@@ -65,17 +65,79 @@ class Console:
             self.data.print(what)
 
     @contextmanager
-    def stage(self, text: str) -> Generator[None]:
-        """A step that takes a while: a spinner on a terminal, with -v a line with its time."""
-        start = time.perf_counter()
-        if self.is_terminal and self.verbosity >= 0:
+    def stage(self, text: str, *, still: bool = False) -> Generator[Stage]:
+        """A step that takes a while: on a terminal a spinner with how far it is, in a pipe one line
+        when it is done, with -q nothing.  `still`: no thread draws while it runs, for what is timed.
+        """
+        made = Stage(self, text)
+        with made.shown(still):
+            yield made
+        if self.verbosity >= 1 or (self.verbosity >= 0 and not self.is_terminal):
+            self.words.print(made.summary(), markup=False, style="dim")
+
+
+class Stage:
+    """How far a step has come.  `at` counts, `note` says anything."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self._console, self.text = console, text
+        self.done = self.total = 0
+        self._status: Any = None
+        self._start = self._first = time.perf_counter()
+
+    def at(self, done: int, total: int) -> None:
+        """`done` of `total` parts are done (0 of 0: unknown)."""
+        if done == 0 or done < self.done:  # counting begins
+            self._first = time.perf_counter()
+        self.done, self.total = done, total
+        if self._status is not None:
+            self.note(f"{done} of {total}{self._left()}" if total else "")
+
+    def note(self, text: str) -> None:
+        """More about the step, on a terminal."""
+        if self._status is not None:
             from rich.markup import escape
 
-            with self.words.status(escape(text)):
-                yield
-        else:
+            self._status.update(escape(f"{self.text}: {text}" if text else self.text))
+
+    def summary(self) -> str:
+        counted = f" ({self.total})" if self.total else ""
+        return f"{self.text}{counted}: {time.perf_counter() - self._start:.2f} s"
+
+    def _left(self) -> str:
+        """At the rate so far; nothing before there is one worth the name."""
+        spent = time.perf_counter() - self._first
+        if self.done < ENOUGH_PARTS or spent < ENOUGH_SECONDS or self.done >= self.total:
+            return ""
+        return f", about {_rough(spent / self.done * (self.total - self.done))} left"
+
+    @contextmanager
+    def shown(self, still: bool = False) -> Generator[None]:
+        console = self._console
+        if not console.is_terminal or console.verbosity < 0:
             yield
-        self.detail(f"{text}: {time.perf_counter() - start:.2f} s")
+        elif still:
+            console.words.print(self.text, markup=False, end="\r")
+            yield
+            console.words.print(" " * len(self.text), end="\r")
+        else:
+            from rich.markup import escape
+
+            with console.words.status(escape(self.text)) as self._status:
+                yield
+            self._status = None
+
+
+ENOUGH_PARTS, ENOUGH_SECONDS = 3, 1.0
+
+
+def _rough(seconds: float) -> str:
+    """As exact as a guess can be: 8 s, 40 s, 3 min."""
+    if seconds < 10:
+        return f"{max(round(seconds), 1)} s"
+    if seconds < 90:
+        return f"{round(seconds / 5) * 5} s"
+    return f"{round(seconds / 60)} min"
 
 
 def json_text(value: Any, indent: str = "") -> str:

@@ -38,9 +38,10 @@ def is_artifact(path: Path) -> bool:
 def artifact_bytes(path: Path, options: CompileOptions, console: Console) -> bytes:
     """A model compiled in memory."""
     from graphwright.compilation import build
+    from graphwright.compiler.cli.progress import Progress
 
-    with console.stage(f"compiling {path}"):
-        return build(path, options).artifact.to_bytes()
+    with Progress(console, options, path.name) as progress:
+        return build(path, options, listeners=[progress]).artifact.to_bytes()
 
 
 def open_model(

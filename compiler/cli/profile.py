@@ -30,9 +30,9 @@ def run_profile(
 ) -> None:
     """Profiles, prints a table by kernel, writes the files asked for."""
     graph, ops = read_graph(model.artifact)
-    with console.stage("measuring the machine"):
+    with console.stage("measuring the machine", still=True):
         machine = measure_machine(_threads(model))
-    with console.stage("timing kernels"):
+    with console.stage("timing kernels", still=True):
         profile = profile_model(model, feed, duration, graph=graph, ops=ops)
     if json_to:
         write_json(profile.to_json(machine), json_to)

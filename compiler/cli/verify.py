@@ -110,14 +110,15 @@ def command(
 def _open(path: Path, options: CompileOptions, console: Console) -> Subject:
     from graphwright.compilation import build
     from graphwright.compiler.cli.open import refuse_compile_options
+    from graphwright.compiler.cli.progress import Progress
     from graphwright.runtime import load
 
     threads = options.threads or None
     if is_artifact(path):
         refuse_compile_options(path)
         return Subject(path, load(path, threads=threads), None, options.shapes)
-    with console.stage(f"compiling {path}"):
-        built = build(path, options)
+    with Progress(console, options, path.name) as progress:
+        built = build(path, options, listeners=[progress])
         return Subject(path, load(built.artifact.to_bytes(), threads=threads), built, ShapeSpec())
 
 
@@ -234,9 +235,14 @@ def _kernels(
     from graphwright.compiler.verify.reproduce import cut_out
 
     assert subject.build is not None and subject.build.assembly is not None
-    with console.stage("checking kernels"):
+    with console.stage("checking kernels") as stage:
         done = check_kernels(
-            subject.model, subject.build.assembly, feed, tolerance=tolerance, measure=measure
+            subject.model,
+            subject.build.assembly,
+            feed,
+            tolerance=tolerance,
+            measure=measure,
+            tell=stage.at,
         )
     faults = [
         {"launch": f.launch, "op": f.op.id, "kernel": f.kernel, "layers": list(f.layers),
@@ -279,18 +285,18 @@ def _bisect(
 
     tolerance = min(tolerance, 1e-5)  # passes are judged in float64, which rounds far less
     pipeline = chosen_pipeline(options.target, options)
-    with console.stage("evaluating after each pass"):
+    with console.stage("evaluating after each pass") as stage:
         graph = import_source(subject.path, options)
         fault = find_pass(
-            graph, pipeline, options.target, feed, tolerance=tolerance, measure=measure
+            graph, pipeline, options.target, feed, tolerance=tolerance, measure=measure, tell=stage.note
         )
     if fault is None:
         if json_to != "-":
             console.show("no pass changes the results: --bisect node looks at the kernels")
         return None
     if what == "rewrite":
-        with console.stage("halving the rewrites"):
-            fault = find_rewrite(graph, pipeline, options.target, feed, fault, tolerance=tolerance, measure=measure)  # fmt: skip
+        with console.stage("halving the rewrites") as stage:
+            fault = find_rewrite(graph, pipeline, options.target, feed, fault, tolerance=tolerance, measure=measure, tell=stage.note)  # fmt: skip
     small, is_small = reproduce_rewrite(fault, options.target, tolerance)
     target = repro or Path("repro.ir")
     write_file(target, print_graph(small, origins=True).encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,4 @@ def minimise(
 def _split(items: list[int], parts: int) -> list[list[int]]:
     """Consecutive parts of nearly equal length."""
     edges = [len(items) * n // parts for n in range(parts + 1)]
-    return [items[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [items[a:b] for a, b in pairwise(edges) if a < b]

@@ -288,7 +288,13 @@ def _bisect(
     with console.stage("evaluating after each pass") as stage:
         graph = import_source(subject.path, options)
         fault = find_pass(
-            graph, pipeline, options.target, feed, tolerance=tolerance, measure=measure, tell=stage.note
+            graph,
+            pipeline,
+            options.target,
+            feed,
+            tolerance=tolerance,
+            measure=measure,
+            tell=stage.note,
         )
     if fault is None:
         if json_to != "-":

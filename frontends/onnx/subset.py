@@ -16,7 +16,9 @@ class Cutter:
         self.model = model
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-        except Exception:  # a model too broken (or too large) to infer: only its own types are known
+        except (
+            Exception
+        ):  # a model too broken (or too large) to infer: only its own types are known
             inferred = model.graph
         self._types: dict[str, Any] = {
             v.name: v for v in (*inferred.value_info, *inferred.input, *inferred.output)

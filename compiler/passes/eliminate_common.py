@@ -20,7 +20,8 @@ class EliminateCommon:
     """Merges pure ops of one name with the same operands, attributes and bodies.
 
     Operands of commutative ops match in either order.  Constants merge when they have the same
-    bits and the same recipe: a weight that is swapped later must not drag another one along.  One
+    bits and the same recipe: a weight that is swapped later must not drag another one along.  Results
+    that lie in a window of a concatenation stay, each in its own.  One
     walk in order with a hash table; each body has a table of its own.
 
         %0 = exp(%x)              =>   %0 = exp(%x)
@@ -40,7 +41,7 @@ class EliminateCommon:
                 for op in current.ops:
                     if rw.exhausted:
                         break
-                    if not op.results or not is_pure(op):
+                    if not op.results or not is_pure(op) or _has_place(op):
                         continue
                     first = seen.setdefault(_key(op), op)
                     if first is op:
@@ -50,6 +51,12 @@ class EliminateCommon:
                         rw.merge_origins(first, op)
                 merged += rw.steps
         return PassResult(merged > 0, statistics={"same": merged} if merged else {})
+
+
+def _has_place(op: Op) -> bool:
+    """Whether a result is written into a window of one concatenation, and would miss in another."""
+    layouts = [r.type.layout for r in op.results]
+    return any(layout is not None and bool(layout.windows) for layout in layouts)
 
 
 def _key(op: Op) -> Hashable:

@@ -84,6 +84,12 @@ struct Halves {
 template <Left L>
 using Bytes = std::conditional_t<kVnni && L != Left::S16, WholeWords, Halves>;
 
+GW_INLINE void keep(WholeWords& x) { GW_KEEP(x.all); }
+GW_INLINE void keep(Halves& x) {
+  GW_KEEP(x.even);
+  GW_KEEP(x.odd);
+}
+
 // Words of an 8-bit left operand.
 template <Left L>
 GW_INLINE Bytes<L> left_bytes(vi words) {
@@ -210,7 +216,10 @@ GW_NOINLINE void dot_tile(int64_t taps, int64_t run, const uint8_t* const* rows,
       for (int u = 0; u < KU; ++u) {
         Bytes<L> b[NV];
         GW_UNROLL
-        for (int v = 0; v < NV; ++v) b[v] = right_bytes<L>(panel + u * W + v * V);
+        for (int v = 0; v < NV; ++v) {
+          b[v] = right_bytes<L>(panel + u * W + v * V);
+          keep(b[v]);
+        }
         GW_UNROLL
         for (int r = 0; r < MR; ++r) {
           const Bytes<L> word = left_word<L>(a[r] + i + A * u);

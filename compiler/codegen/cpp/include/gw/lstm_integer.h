@@ -99,6 +99,23 @@ struct StoreScaled {
       const Quantization own = q[sums ? row0 + r : 0];
       float* GW_RESTRICT o = out + (row0 + r) * row_stride + col0;
       const int32_t* GW_RESTRICT t = tile + r * ld;
+      if (even && !(sums && bias)) {  // the usual cases, in one loop each
+        const float s = own.scale * *scales;
+        if (sums) {
+          const int32_t* GW_RESTRICT of = sums + col0;
+          const int32_t zero = own.zero;
+          GW_COLUMNS
+          for (int64_t c = 0; c < cols; ++c) o[c] = static_cast<float>(t[c] - zero * of[c]) * s;
+        } else if (bias) {
+          const float* GW_RESTRICT b = bias + col0;
+          GW_COLUMNS
+          for (int64_t c = 0; c < cols; ++c) o[c] = static_cast<float>(t[c]) * s + b[c];
+        } else {
+          GW_COLUMNS
+          for (int64_t c = 0; c < cols; ++c) o[c] = static_cast<float>(t[c]) * s;
+        }
+        continue;
+      }
       if (sums) {
         const int32_t* GW_RESTRICT of = sums + col0;
         const int32_t zero = own.zero;

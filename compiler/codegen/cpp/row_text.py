@@ -209,7 +209,7 @@ class RowWriter:
         """What a pass does with an element: in lane l, and with what is written on the way."""
         acc, type = f"{p.name}_lanes", scalar_type(p.dtype)
         element, *more = part.stores
-        value = writer.text(element.node)
+        value = writer.exact_text(element.node)
         if p.extreme:
             lines = [
                 f"const {type} value = {value};",

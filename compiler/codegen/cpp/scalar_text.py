@@ -179,6 +179,11 @@ class ScalarWriter:
             return self._given.get(node.name, (node.name, 0))[0]
         return self._texts[id(node)]
 
+    def exact_text(self, node: Node) -> str:
+        """The expression of a node in the C++ type of its elements, however it is held."""
+        text = self.text(node)
+        return f"static_cast<{scalar_type(node.dtype)}>({text})" if self._is_wide(node) else text
+
     def _define(self, item: Node | Symbol) -> list[str]:
         if isinstance(item, Symbol):
             return self._define_variable(item)

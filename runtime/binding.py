@@ -182,6 +182,8 @@ def violated(
     """The error for a constraint whose sides are these numbers; `where` each size comes from."""
     relation = _RELATION_WORDS.get(constraint.relation, constraint.relation)
     named = symbols_in(constraint.left) | symbols_in(constraint.right)
+    if not named:  # it holds for no size: control flow came where the data should not lead
+        return InputError(constraint.reason)
     used = {n: s for n, s in sizes.items() if n in named}
     return InputError(
         f"want {format_expression(constraint.left)} {relation} "

@@ -74,6 +74,17 @@ def emit_bind(op: Op, emit_body: EmitBody) -> list[Step]:
     return [EmittedBind(symbols, op.operands, checks=checks, ops=(op.id,), origins=op.origins)]
 
 
+def emit_check(op: Op, emit_body: EmitBody) -> list[Step]:
+    """Branch, jump over what cannot hold, the check of that."""
+    never = Constraint(0, "==", 1, op.attribute("reason"))
+    known = (op.id,)
+    return [
+        EmittedBranch(op.operands[0], 1, known, op.origins),
+        EmittedJump(1, known, op.origins),
+        EmittedCheck((never,), known, op.origins),
+    ]
+
+
 class Checks:
     """Constraints of a graph by the op after which they can be checked (None: at the start).
 

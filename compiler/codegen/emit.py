@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
-from graphwright.compiler.codegen.control import Checks, EmitBody, emit_bind, emit_if
+from graphwright.compiler.codegen.control import Checks, EmitBody, emit_bind, emit_check, emit_if
 from graphwright.compiler.codegen.cpp import TABLE as CPP
 from graphwright.compiler.codegen.cpp.custom import emit_custom
 from graphwright.compiler.codegen.cpp.loop_steps import emit_loop
@@ -23,7 +23,7 @@ from graphwright.errors import Problem, UnsupportedError
 Emitter = Callable[[Op], Sequence[Step]]
 # Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
 CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
-    "cpu": {"if": emit_if, "bind": emit_bind, "loop": emit_loop},
+    "cpu": {"if": emit_if, "bind": emit_bind, "check": emit_check, "loop": emit_loop},
 }
 
 

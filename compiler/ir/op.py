@@ -43,6 +43,7 @@ class Effect(StrEnum):
     RANDOM = "random"
     WRITES = "writes"  # consumes a version of the operand that a result aliases
     BINDS = "binds"  # gives symbols their sizes: what uses these comes later
+    CHECKS = "checks"  # may end the call, and has no result
 
 
 class InferenceError(ValueError):

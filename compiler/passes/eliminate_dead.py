@@ -31,7 +31,6 @@ class EliminateDead:
 
     def run(self, graph: Graph, target: Target, journal: Journal | None = None) -> PassResult:
         """Linear in the number of ops."""
-        del target
         removed = 0
         for current in graphs_of(graph):
             late = binders(current)
@@ -40,7 +39,9 @@ class EliminateDead:
                 for op in current.ops_reversed:
                     if rw.exhausted:
                         break
-                    if is_dead(op) or (op.name == "bind" and used.isdisjoint(bound_by(op))):
+                    unbound = op.name == "bind" and used.isdisjoint(bound_by(op))
+                    unchecked = op.name == "check" and target.kind == "cuda"
+                    if is_dead(op) or unbound or unchecked:
                         with rw.step("unused", op):
                             rw.erase(op)
                             _forget(current, bound_by(op))

@@ -76,22 +76,26 @@ def is_pure(op: Op) -> bool:
     return True
 
 
+_KEPT = (Effect.WRITES, Effect.CHECKS)
+
+
 def is_dead(op: Op) -> bool:
     """Whether nothing uses the op's results and it may vanish (an unused random draw may too).
 
     An op that binds symbols is not: who mentions them is known to eliminate-dead only.
+    Nor is one that checks something.
     """
     for result in op.results:
         if result.is_used:
             return False
     if not op.bodies:
-        return op.definition.effect is not Effect.WRITES and not bound_by(op)
+        return op.definition.effect not in _KEPT and not bound_by(op)
     if bound_by(op):
         return False
     pending = [op]
     while pending:
         current = pending.pop()
-        if current.definition.effect is Effect.WRITES:
+        if current.definition.effect in _KEPT:
             return False
         for body in current.bodies:
             pending.extend(body.ops)

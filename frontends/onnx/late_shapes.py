@@ -16,6 +16,7 @@ from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import F64, I64
 from graphwright.frontends.onnx.late import MOST_SIZES, bind, element
 from graphwright.frontends.onnx.node import Node
+from graphwright.frontends.onnx.refusal import Refusal
 
 Sized = Dim | Value  # a size, or an i64 scalar that is one
 
@@ -32,7 +33,7 @@ def _known(node: Node, i: int) -> list[Dim | None] | None:
         return None
     array = node.known(value)
     if array is None:
-        return [None] * count
+        return [None for _ in range(count)]
     return [
         e if isinstance(e, Expr) else int(e) if isinstance(e, int | np.integer) else None
         for e in array.reshape(-1)
@@ -113,7 +114,8 @@ def late_slice(node: Node, x: Value) -> Value | None:
         return None
     starts, ends = _known(node, 1), _known(node, 2)
     steps = _known(node, 4) if node.has_input(4) else [1] * len(starts or ())
-    assert starts is not None and ends is not None and steps is not None
+    if starts is None or ends is None or steps is None:
+        raise Refusal("its bounds and steps are not all short vectors of integers")
     axes: Sequence[int] = range(len(starts))
     if node.has_input(3):
         axes = node.axes(node.axes_at(3, x.type.rank, ordered=True), x.type.rank)

@@ -136,7 +136,8 @@ def sweep(graph: Graph) -> None:
     late = binders(graph)
     used: set[Symbol] = set()
     for op in graph.ops_reversed:
-        idle = op.definition.effect != Effect.WRITES and not any(r.uses for r in op.results)
+        kept = (Effect.WRITES, Effect.CHECKS)
+        idle = op.definition.effect not in kept and not any(r.uses for r in op.results)
         if idle and used.isdisjoint(bound_by(op)):
             graph.erase(op)
         elif late:

@@ -30,7 +30,7 @@ from graphwright.compiler.ir.ops.checks import (
     require_shape,
 )
 from graphwright.compiler.ir.ops.precision import results
-from graphwright.compiler.ir.types import I64, TensorType
+from graphwright.compiler.ir.types import BOOL, I64, TensorType
 
 
 class Bind(OpDef):
@@ -74,6 +74,35 @@ class Bind(OpDef):
                 raise ValueError(
                     f"the data make {symbol.name} = {context.binding[symbol.name]}, more than {most}"
                 )
+        return []
+
+
+class Check(OpDef):
+    """Ends the call with an error, which says `reason`, unless the condition, a scalar bool, is true.
+
+    Where that is not possible (inside a captured CUDA graph) nothing is checked.  Ops after it must
+    be safe without it.
+    """
+
+    name = "check"
+    kind = Kind.CONTROL
+    effect = Effect.CHECKS
+    operands = ("condition",)
+    attributes = {"reason": Attribute("str")}
+    results = ()
+
+    def infer(
+        self, types: Sequence[TensorType], attributes: Attributes, inference: Inference
+    ) -> Sequence[TensorType]:
+        if types[0].dtype is not BOOL or types[0].rank:
+            raise InferenceError(f"check: condition is {types[0]}, want a bool scalar")
+        return []
+
+    def reference(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes, context: Reference
+    ) -> Sequence[np.ndarray]:
+        if not arrays[0].item():
+            raise ValueError(attributes["reason"])
         return []
 
 
@@ -221,4 +250,4 @@ def _overlap(low: np.ndarray, high: np.ndarray, i: int, j: int) -> np.float32:
     return common / union if min(areas) > 0 and union > 0 else zero
 
 
-OPS: tuple[OpDef, ...] = (Bind(), NonZero(), Unique(), NonMaxSuppression())
+OPS: tuple[OpDef, ...] = (Bind(), Check(), NonZero(), Unique(), NonMaxSuppression())

@@ -71,7 +71,11 @@ def _is_inside(found: Range, extent: Dim) -> bool:
 def range_of(node: Node, value: Value, depth: int = 8) -> Range | None:
     """Between which numbers an integer tensor lies, as far as that is easily seen."""
     known = node.known(value)
-    if known is not None and known.size and all(isinstance(i, int | np.integer) for i in known.flat):
+    if (
+        known is not None
+        and known.size
+        and all(isinstance(i, int | np.integer) for i in known.flat)
+    ):
         return int(known.min()), int(known.max())
     counter = node.importer.counter_of(value) if value.type.elements == 1 else None
     if counter is not None and counter[1] is not None:

@@ -21,9 +21,18 @@ from graphwright.compiler.target import Target
 from graphwright.errors import Problem, UnsupportedError
 
 Emitter = Callable[[Op], Sequence[Step]]
-# Control flow is a matter of the replay: the CPU's jumps, a captured CUDA graph's does not.
+
+
+def _emit_loop_triton(op: Op, emit_body: EmitBody) -> list[Step]:
+    from graphwright.compiler.codegen.triton.loop_steps import emit_loop as emit_for_gpu
+
+    return emit_for_gpu(op, emit_body)
+
+
+# Control flow is a matter of the replay: native jumps on a CPU, the host between graphs on a GPU.
 CONTROL: Mapping[str, Mapping[str, Callable[[Op, EmitBody], list[Step]]]] = {
     "cpu": {"if": emit_if, "bind": emit_bind, "check": emit_check, "loop": emit_loop},
+    "cuda": {"if": emit_if, "bind": emit_bind, "check": emit_check, "loop": _emit_loop_triton},
 }
 
 

@@ -7,6 +7,9 @@ any affine view, so that heads need no transposes; the result is written where i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from graphwright.compiler.codegen.choice import choose_among
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Lowering, problem
 from graphwright.compiler.codegen.triton.choose import MULTIPROCESSORS
@@ -38,9 +41,10 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     groups, length = k.type.shape[1:3]
     block_d, block_e = max(next_power_of_two(size), 16), max(next_power_of_two(wide), 16)
     parts = dims.multiply(batch, heads)
-    block_m, block_n, warps, stages = _tile(
-        typical_size(steps), typical_size(parts), max(block_d, block_e), dtype.bits
+    walk = choose_among(
+        walks(typical_size(steps), typical_size(parts), max(block_d, block_e), dtype.bits)
     )
+    block_m, block_n = walk.queries, walk.keys
     domain, p = region.domain, region.printer()
     part = domain.loop("part", parts)
     m, e = domain.loop("m", steps), domain.loop("e", wide)
@@ -84,10 +88,14 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     type = triton_type(dtype)
     precision = "tf32" if root.attribute("tf32") else "ieee"
     p.line(f"scores = tl.dot(query, {keys}, input_precision='{precision}')")
-    exp = _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
-    p.line("most = tl.maximum(peak, tl.max(scores, axis=1))")
+    exp, factor = _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
+    times = f" * {factor!r}" if factor else ""
+    p.line(f"most = tl.maximum(peak, tl.max(scores, axis=1){times})")
     p.line("level = tl.where(most == float('-inf'), 0.0, most)")
-    p.line(f"weights = tl.{exp}(scores - level[:, None])")
+    if factor:
+        p.line(f"weights = tl.{exp}(tl.fma(scores, {factor!r}, -level[:, None]))")
+    else:
+        p.line(f"weights = tl.{exp}(scores - level[:, None])")
     p.line(f"fade = tl.{exp}(peak - level)")
     p.line("total = total * fade + tl.sum(weights, axis=1)")
     p.line("peak = most")
@@ -108,19 +116,40 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     grid = (dims.ceildiv(steps, block_m), parts)
     stem = "_".join(o.name for o in region.body.ops)
     summary = f"attention of {steps} queries to {length} keys, {parts} heads of {size}"
-    return region.launch(stem, summary, p, grid, num_warps=warps, num_stages=stages)
+    return region.launch(stem, summary, p, grid, num_warps=walk.warps, num_stages=walk.stages)
 
 
-def _tile(steps: int, parts: int, width: int, bits: int) -> tuple[int, int, int, int]:
-    """(queries, keys, warps, stages): as many queries as still give every multiprocessor a program."""
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A program's tile of queries, and the keys of one step."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+    def __str__(self) -> str:
+        return f"{self.queries} x {self.keys}, {self.warps} warps, {self.stages} stages"
+
+
+def walks(steps: int, parts: int, width: int, bits: int) -> list[Walk]:
+    """The ways to walk, the likely best first: tiles of 64 queries where there are many (measured for
+    heads of 64: two programs of a multiprocessor take turns), fewer where programs are few.
+    """
     if bits > 16:
-        return 32, 32, 4, 2
-    block_m = 128 if width <= 128 else 64
+        return [Walk(32, 32, 4, 2)]
+    block_m = 64 if width <= 64 else 128 if width <= 128 else 64
     while block_m > 16 and (
         -(-steps // block_m) * parts < MULTIPROCESSORS or block_m // 2 >= steps
     ):
         block_m //= 2
-    return block_m, 64, 8 if block_m * width > 128 * 64 else 4, 3 if width <= 128 else 2
+    warps = 8 if block_m * width > 128 * 64 else 4
+    first = Walk(block_m, 64, warps, 3 if width <= 128 else 2)
+    others = [Walk(*w) for w in ((64, 64, 4, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 128, 4, 2),
+                                 (32, 64, 4, 3), (64, 32, 4, 3), (16, 64, 4, 3), (128, 128, 8, 2),
+                                 (32, 128, 4, 2))]  # fmt: skip
+    fitting = [w for w in others if w.queries < 2 * max(steps, 16) and width <= 128]
+    return [first, *(w for w in fitting if w != first)]
 
 
 def _limits(
@@ -151,17 +180,20 @@ def _limits(
 def _finish_scores(
     p: Printer, root: Op, lowering: Lowering, at: tuple[Dim, Dim, Dim, Dim], *, masked: bool,
     place: str,
-) -> str:  # fmt: skip
+) -> tuple[str, float]:  # fmt: skip
     """From products to scores: scale, cap, bias, and -inf where nothing takes part.
 
     Returns whether weights are their "exp" or "exp2": powers of two save a product, but masks hold
-    the least float, which times log2(e) is infinite.
+    the least float, which times log2(e) is infinite.  And the factor that scores still lack, which
+    is left to the sum in the exponent; 0 where they have it.
     """
     scale, cap = float(root.attribute("scale")), float(root.attribute("softcap"))
     _, k, _, *more = root.operands
     bias = more[0] if more else None
+    factor = scale * LOG2_E if bias is None and not cap and scale > 0 else 0.0
     if bias is None and not cap:
-        p.line(f"scores = scores * {scale * LOG2_E!r}")
+        if not factor:
+            p.line(f"scores = scores * {scale * LOG2_E!r}")
     else:
         p.line(f"scores = scores * {scale!r}")
         if cap:
@@ -186,4 +218,4 @@ def _finish_scores(
         conditions.append(f"(j[None, :] >= place[:, None] - {left})")
     if conditions:
         p.line(f"scores = tl.where({' & '.join(conditions)}, scores, float('-inf'))")
-    return "exp2" if bias is None and not cap else "exp"
+    return "exp2" if bias is None and not cap else "exp", factor

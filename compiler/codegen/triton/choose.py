@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphwright.compiler.codegen.choice import choose_among
 from graphwright.compiler.codegen.triton.arch import capabilities
 
 MULTIPROCESSORS = 132
@@ -54,6 +55,11 @@ class Config:
     splits: int = 1
     streamed: bool = False
 
+    def __str__(self) -> str:
+        more = ", streamed" if self.streamed else f", {self.splits} splits" if self.splits > 1 else ""
+        tile = f"{self.block_m} x {self.block_n} x {self.block_k}"
+        return f"{tile}, {self.warps} warps, {self.stages} stages{more}"
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -76,8 +82,9 @@ class Product:
 
 
 def choose(product: Product, capability: int) -> Config:
-    """The candidate with the least estimate."""
-    return min(candidates(product, capability), key=lambda c: estimate(product, c))
+    """The candidate with the least estimate, unless a tuner chooses another."""
+    ranked = sorted(candidates(product, capability), key=lambda c: estimate(product, c))
+    return choose_among(ranked)
 
 
 def candidates(product: Product, capability: int) -> Iterator[Config]:

@@ -72,13 +72,15 @@ def {name}(a, b):
 } | {
     "_gelu": """@triton.jit
 def _gelu(x):
-    # erf by formula 7.1.26 of Abramowitz and Stegun, within 2e-7: for results of 16 bits.
-    a = tl.abs(x) * 0.7071067811865476
-    t = 1.0 / tl.fma(a, 0.3275911, 1.0)
-    p = tl.fma(t, 1.061405429, -1.453152027)
-    p = tl.fma(t, tl.fma(t, tl.fma(t, p, 1.421413741), -0.284496736), 0.254829592) * t
-    tail = p * tl.exp2(a * a * -1.4426950408889634)
-    return 0.5 * x * tl.where(x < 0, tail, 2.0 - tail)
+    # max(x, 0) - |x| Q(|x|), the normal tail Q as a power of two with a fitted exponent: within 5e-7 of
+    # the exact value, and within 0.4 % of the small ones below -3: for results of 16 bits.
+    a = tl.abs(x)
+    p = tl.fma(a, -0.00047330940936, 0.0070845581024)
+    p = tl.fma(a, p, -0.0518273855165)
+    p = tl.fma(a, p, -0.459992435723)
+    p = tl.fma(a, p, -1.15078785362)
+    p = tl.fma(a, p, -1.00003762219)
+    return tl.fma(tl.minimum(a, 16.0), -tl.exp2(p), (x + a) * 0.5)
 
 
 """,

@@ -88,7 +88,9 @@ def emit_attention(op: Op, root: Op) -> EmittedLaunch:
     type = triton_type(dtype)
     precision = "tf32" if root.attribute("tf32") else "ieee"
     p.line(f"scores = tl.dot(query, {keys}, input_precision='{precision}')")
-    exp, factor = _finish_scores(p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place)
+    exp, factor = _finish_scores(
+        p, root, lowering, (at[0], at[1], m, j), masked=masked, place=place
+    )
     times = f" * {factor!r}" if factor else ""
     p.line(f"most = tl.maximum(peak, tl.max(scores, axis=1){times})")
     p.line("level = tl.where(most == float('-inf'), 0.0, most)")

@@ -56,7 +56,9 @@ class Config:
     streamed: bool = False
 
     def __str__(self) -> str:
-        more = ", streamed" if self.streamed else f", {self.splits} splits" if self.splits > 1 else ""
+        more = (
+            ", streamed" if self.streamed else f", {self.splits} splits" if self.splits > 1 else ""
+        )
         tile = f"{self.block_m} x {self.block_n} x {self.block_k}"
         return f"{tile}, {self.warps} warps, {self.stages} stages{more}"
 

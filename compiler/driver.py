@@ -23,8 +23,10 @@ from graphwright.compiler.assemble import (
     symbol_specs,
     tensor_specs,
 )
+from graphwright.compiler.buckets import check_buckets, describe_buckets
 from graphwright.compiler.codegen.build import SourceKernel, build_libraries
 from graphwright.compiler.codegen.cache import check_cache_dir, default_cache_dir
+from graphwright.compiler.codegen.control import why_not_captured
 from graphwright.compiler.codegen.emit import emit_graph
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.package import Artifact
@@ -41,6 +43,7 @@ from graphwright.compiler.refit_table import MEMBER as REFIT
 from graphwright.compiler.specialisation import check_specialisation, problems_of
 from graphwright.compiler.target import Target
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
+from graphwright.runtime.buckets import BUCKETS
 from graphwright.runtime.cpu import native_needs
 from graphwright.runtime.manifest import THREADS, Kernel, Manifest, Variant
 from graphwright.version import VERSION
@@ -128,6 +131,7 @@ def _plan(
 ) -> Assembly:
     """All that is decided before kernels are built."""
     check_specialisation(graph, options.allow)
+    check_buckets(graph, options.graph_buckets, options.graph_miss)
     optimise(graph, target, options, listeners=listeners)
     tell("emitting kernels", 0, 0)
     steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
@@ -155,6 +159,8 @@ def _finish(
         variants = _build_cpu(assembly, weights, files, target, options, tell, libraries)
     files[REFIT] = weights.refit.text(graph)
     metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
+    if options.graph_buckets:
+        metadata[BUCKETS] = describe_buckets(options.graph_buckets, options.graph_miss or "raise")
     if options.threads:
         metadata[THREADS] = str(options.threads)
     manifest = Manifest(
@@ -344,6 +350,7 @@ def _build_cuda(
                     plan=assembly.plan,
                     precision=precision,
                     multiply_accumulates=macs,
+                    capture=why_not_captured(assembly.steps),
                 )
             )
     return variants

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from graphwright.compiler.buckets import MISSES, BucketSizes, read_buckets
 from graphwright.compiler.custom_ops import load_custom_ops
 from graphwright.compiler.ir.op import OpDef, Registry
 from graphwright.compiler.ir.ops import REGISTRY
@@ -32,8 +33,6 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _LATER = {
     "tune": "kernels are chosen by the cost model now; leave it out",
     "tune_budget": "kernels are chosen by the cost model now; leave it out",
-    "graph_buckets": "CUDA graphs are not captured yet; leave it out",
-    "graph_miss": "CUDA graphs are not captured yet; leave it out",
     "libraries": "no vendor library is ever called now; leave it out",
     "lock": "nothing is tuned yet, so that there is nothing to lock; leave it out",
     "state": "outputs cannot be aliased to inputs yet; feed the state back by hand",
@@ -48,6 +47,9 @@ class CompileOptions:
     shapes: grammar text, texts, or {input: dims} and {symbol: range} (see `ir/shapes.py`).
     precision: "fp32" (true float32), "tf32", "fp16", "bf16": see the pass set-precision.  keep_fp32:
     patterns of node names, or names of ops, that stay float32.  weights: "embed".
+    graph_buckets: sizes of the symbols for which CUDA graphs are built ahead, "B=1,8,32" (see
+    `buckets.py`); graph_miss: what a call of other sizes does, "raise" (the default), "uncaptured"
+    (its kernels are launched one by one) or "pad" (to the next bucket, where that changes no result).
     opt: 0 nothing optional, 1 clean-up only, 2 everything (3 is kept for slow passes).
     passes: the text of a pipeline in place of the one that `opt` chooses.
     disable_passes, print_after: names of passes.  stop_after: the last pass to run; then no
@@ -70,6 +72,8 @@ class CompileOptions:
     precision: str = "fp32"
     keep_fp32: tuple[str, ...] = ()
     weights: str = "embed"
+    graph_buckets: BucketSizes = ()
+    graph_miss: str = ""
     opt: int = 2
     passes: str | None = None
     disable_passes: tuple[str, ...] = ()
@@ -109,6 +113,7 @@ class CompileOptions:
             if self.weights not in ("external", "strip", "keep"):
                 raise InputError(f"weights {self.weights!r}: want embed")
             raise DowngradeError(f"weights={self.weights} is not available yet; use weights=embed")
+        self._check_buckets()
         if self.opt not in (0, 1, 2, 3):
             raise InputError(f"opt {self.opt!r}: want 0 (none), 1 (clean-up) or 2 (all)")
         if self.opt == 3:
@@ -131,6 +136,16 @@ class CompileOptions:
         if not self.cache and self.cache_dir is not None:
             raise InputError(f"cache_dir {self.cache_dir} has no effect with cache=False")
         return self
+
+    def _check_buckets(self) -> None:
+        if self.graph_miss and self.graph_miss not in MISSES:
+            raise InputError(f"graph_miss {self.graph_miss!r}: want {', '.join(MISSES)}")
+        if self.graph_miss and not self.graph_buckets:
+            raise InputError(f"graph_miss={self.graph_miss} has no effect without graph_buckets")
+        if self.graph_buckets and self.target.kind != "cuda":
+            raise InputError(
+                f"graph_buckets has no effect on {self.target.kind}: it has no CUDA graphs"
+            )
 
     def _check_precision(self) -> None:
         if self.precision not in PRECISIONS:
@@ -186,6 +201,8 @@ def _convert(name: str, value: Any) -> Any:
             return ShapeSpec.make(value)
         if name in ("disable_passes", "print_after", "keep_fp32"):
             return _names(value)
+        if name == "graph_buckets":
+            return read_buckets(value)
         if name == "allow":
             return frozenset(_names(value))
         if name == "custom_ops":

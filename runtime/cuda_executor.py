@@ -345,7 +345,8 @@ class CudaExecutor:
         """Builds and runs the graph of every declared bucket; False when there are none."""
         if self.buckets is None:
             return False
-        for sizes in self.buckets.sizes:
+        # The largest first: what host arrays are staged in then stays where it is.
+        for sizes in sorted(self.buckets.sizes, key=lambda b: -math.prod(b.values())):
             self.call(
                 [
                     np.zeros([self._signature.size(e, sizes) for e in t.shape], dtype)

@@ -294,6 +294,10 @@ class CpuExecutor:
             raise InputError(f"input {self._signature.inputs[index].name!r} has no default")
         return found
 
+    def warm_up_buckets(self) -> bool:
+        """There are none on a CPU."""
+        return False
+
     def _prepare(self, context: Context, shapes: tuple[tuple[int, ...], ...]) -> Replay:
         placement = self.program.place(self._signature.bind(shapes))
         context.reserve(placement.arena_bytes)

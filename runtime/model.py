@@ -35,6 +35,10 @@ class Executor(Protocol):
 
     def default(self, index: int) -> np.ndarray: ...
 
+    def warm_up_buckets(self) -> bool:
+        """Runs the model on zeros in every declared shape bucket; False when there are none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -237,8 +241,11 @@ class CompiledModel:
 
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Prepares and runs the model once on zeros of these input shapes (None: the sizes that it
-        was optimised for), so that the first real call is as fast as the next.
+        was optimised for; on a GPU, every shape bucket), so that the first real call is as fast as
+        the next.
         """
+        if shapes is None and self._executor.warm_up_buckets():
+            return
         dtypes = self._signature.input_dtypes
         self._call(
             [np.zeros(s, d) for s, d in zip(self._shapes(shapes), dtypes, strict=True)], None

@@ -35,7 +35,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show what is inside an artifact; of a model, what it would become.
 
-    Sections: io, ops, kernels, precision, memory, weights, passes, files, graph (the IR),
+    Sections: io, ops, kernels, precision, memory, graphs, weights, passes, files, graph (the IR),
     manifest (JSON).
     Without one: io, and one line on each of the others.
     """

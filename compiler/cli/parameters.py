@@ -104,6 +104,10 @@ def compile_parameters(function: F) -> F:
     @click.option("--precision", metavar="P", help="fp32 (default), tf32, fp16 or bf16.")
     @click.option("--keep-fp32", multiple=True, metavar="NAME",
                   help="A node (or pattern, or op) that stays float32. Repeatable.")  # fmt: skip
+    @click.option("--graph-buckets", metavar="S=N,N",
+                  help="Sizes for which CUDA graphs are built ahead: 'B=1,8,32; S=128'.")  # fmt: skip
+    @click.option("--graph-miss", metavar="RULE",
+                  help="What a call of other sizes does: raise (default), uncaptured or pad.")  # fmt: skip
     @click.option("--opt", type=click.IntRange(0, 3), metavar="0-2",
                   help="0 nothing optional, 1 clean-up only, 2 everything (default).")  # fmt: skip
     @click.option("--passes", metavar="PIPELINE",
@@ -138,7 +142,7 @@ def compile_parameters(function: F) -> F:
     def wrapped(*, shapes: ShapeSpec, no_cache: bool, **flags: Any) -> Any:
         given: dict[str, Any] = {}
         for name in (
-            "target", "precision", "keep_fp32", "opt", "passes", "disable_passes", "max_rewrites",
+            "target", "precision", "keep_fp32", "graph_buckets", "graph_miss", "opt", "passes", "disable_passes", "max_rewrites",
             "check_passes", "allow", "custom_ops", "threads", "jobs", "cache_dir",
         ):  # fmt: skip
             value = flags.pop(name)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from graphwright.compiler.cli import memory_chart
 from graphwright.compiler.cli.console import bytes_text, count
+from graphwright.compiler.cli.graphs_section import show_graphs
 from graphwright.compiler.cli.open import wanted_inputs
 from graphwright.compiler.cli.precision_section import mac_facts, mac_line, show_precision
 from graphwright.compiler.ir.shapes import ShapeSpec
@@ -262,6 +263,7 @@ SECTIONS: Mapping[str, Section] = {
     "kernels": show_kernels,
     "precision": show_precision,
     "memory": show_memory,
+    "graphs": show_graphs,
     "weights": show_weights,
     "passes": show_passes,
     "files": show_files,

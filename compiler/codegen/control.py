@@ -15,6 +15,7 @@ from graphwright.compiler.codegen.kernel import (
     EmittedBranch,
     EmittedCheck,
     EmittedJump,
+    EmittedLoop,
     Step,
 )
 from graphwright.compiler.ir.dims import Comparison, Dim, Expr, Symbol, prove, symbols_of
@@ -139,3 +140,24 @@ def emit_bodies(op: Op, emit_body: EmitBody) -> list[list[Step]]:
             f"{len(problems)} ops in bodies of {op.name} have no kernel", problems
         )
     return steps
+
+
+def why_not_captured(steps: Sequence[Step]) -> str:
+    """Why a call is not one CUDA graph: what splits it, and where it came from; "" when it is one."""
+    words = {
+        EmittedBranch: "a branch",
+        EmittedLoop: "a loop",
+        EmittedBind: "sizes known only in mid-run",
+        EmittedCheck: "a check of sizes",
+    }
+    found: dict[str, None] = {}
+    for step in steps:
+        word = words.get(type(step))
+        if word is not None:
+            where = ", ".join(step.origins)
+            found[f"{word} ({where})" if where else word] = None
+    if not found:
+        return ""
+    listed = list(found)
+    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+    return f"the host steps between graphs: {'; '.join(listed[:8])}{more}"

@@ -27,6 +27,7 @@ COMPILER = [
         "target",
         "options",
         "assemble",
+        "buckets",
         "driver",
         "numeric_check",
         "precision",
@@ -44,9 +45,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/target.py": ([ERRORS], STANDARD),
     "compiler/custom_ops.py": ([IR, ERRORS], STANDARD),
     "compiler/options.py": (
-        [IR, TARGET, ERRORS, "graphwright.compiler.passes", "graphwright.compiler.custom_ops"],
+        [IR, TARGET, ERRORS, "graphwright.compiler.passes", "graphwright.compiler.custom_ops",
+         "graphwright.compiler.buckets"],
         STANDARD,
     ),
+    "compiler/buckets.py": ([IR, ERRORS, "graphwright.runtime.buckets"], STANDARD),
     "compiler/codegen": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", IR, TARGET, ERRORS,
          FILES, MANIFEST, ARCHIVE, PACKED],

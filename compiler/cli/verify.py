@@ -244,12 +244,13 @@ def _kernels(
             measure=measure,
             tell=stage.at,
         )
-    faults = [
-        {"launch": f.launch, "op": f.op.id, "kernel": f.kernel, "layers": list(f.layers),
-         **f.difference.to_json()}
-        for f in done.faults
-    ]  # fmt: skip
-    facts: dict[str, Any] = {"checked": done.checked, "skipped": done.skipped, "faults": faults}
+    faults, everything = (
+        [{"launch": f.launch, "op": f.op.id, "kernel": f.kernel, "layers": list(f.layers),
+          **f.difference.to_json()} for f in found]
+        for found in (done.faults, done.results)
+    )  # fmt: skip
+    facts: dict[str, Any] = {"checked": done.checked, "skipped": done.skipped, "faults": faults,
+                             "tolerance": tolerance, "layers": everything}  # fmt: skip
     if json_to == "-":
         return facts
     skipped = f", {done.skipped} skipped (in loops or branches, or random)" if done.skipped else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,16 @@ FORMATS = ("html", "dot", "model-explorer")
               help="A page; or the last graph for Graphviz or Model Explorer.")  # fmt: skip
 @click.option("--summary", type=click.Choice(["md"]),
               help="Print what differs as Markdown, on stdout; no page is written without -o.")  # fmt: skip
+@click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Lay the times of `bench --profile --json FILE` over the graph.")  # fmt: skip
+@click.option("--errors", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Lay the errors of `verify --layers --json FILE` over the graph.")  # fmt: skip
 @click.option("--exit-code", is_flag=True, help="With OTHER: exit with 1 when the two differ.")
 @compile_parameters
 @common
 def command(
     source: Path, other: Path | None, output: Path | None, form: str, summary: str | None,
-    exit_code: bool, options: CompileOptions, json_to: str | None, console: Console,
+    profile: Path | None, errors: Path | None, exit_code: bool, options: CompileOptions, json_to: str | None, console: Console,
 ) -> int:  # fmt: skip
     """Show SOURCE, and with OTHER how the two differ, in one HTML file that needs no network.
 
@@ -47,6 +52,9 @@ def command(
         raise InputError("--exit-code says whether two differ: name another file")
     if summary and json_to == "-":
         raise InputError("--json - and --summary both want stdout; give --json a file")
+    measured = _Measured.read(profile, errors)
+    if measured and (other is not None or form != "html" or (output is None and (summary or json_to))):
+        raise InputError("--profile and --errors are laid over the page of one source")
     with console.stage(f"reading {source}"):
         trace = _open_pair(source, other, options) if other else _open(source, options)
     if summary:
@@ -59,13 +67,45 @@ def command(
         )
         if target.resolve() in {p.resolve() for p in (source, other) if p is not None}:
             raise InputError(f"-o {target} would overwrite what is shown; name another file")
-        data = _render(trace, form, source, other)
+        data = _render(trace, form, source, other, measured)
         write_file(target, data)
         console.say(f"wrote {target} ({bytes_text(len(data))})")
     return int(exit_code and _differs(trace))
 
 
-def _render(trace: Trace, form: str, source: Path, other: Path | None) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The JSON of `bench --profile` and the part of that of `verify` on kernels."""
+
+    profile: Mapping[str, Any] | None = None
+    errors: Mapping[str, Any] | None = None
+
+    def __bool__(self) -> bool:
+        return self.profile is not None or self.errors is not None
+
+    @staticmethod
+    def read(profile: Path | None, errors: Path | None) -> _Measured:
+        """Raises InputError for a file of another kind."""
+        times = None if profile is None else _json(profile)
+        found = None if errors is None else _json(errors).get("kernels")
+        if times is not None and "launches" not in times:
+            raise InputError(f"--profile {profile}: want what `bench --profile --json FILE` writes")
+        if errors is not None and (not isinstance(found, dict) or "layers" not in found):
+            raise InputError(f"--errors {errors}: want what `verify --layers --json FILE` writes")
+        return _Measured(times, found)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _render(
+    trace: Trace, form: str, source: Path, other: Path | None, measured: _Measured
+) -> bytes:
     from graphwright.compiler.viewer import payload_of, render_page
     from graphwright.compiler.viewer.export import to_dot, to_model_explorer
 
@@ -77,7 +117,11 @@ def _render(trace: Trace, form: str, source: Path, other: Path | None) -> bytes:
     title = f"{source.name} → {other.name}" if other else source.name
     about = " · ".join(str(trace.about[k]) for k in ("model", "target") if trace.about.get(k))
     start = source.name if other else ""
-    return render_page(payload_of(trace, title=title, subtitle=about, start=start)).encode()
+    payload = payload_of(
+        trace, title=title, subtitle=about, start=start,
+        profile=measured.profile, errors=measured.errors,
+    )  # fmt: skip
+    return render_page(payload).encode()
 
 
 # -- opening

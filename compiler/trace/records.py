@@ -45,7 +45,11 @@ class Recorder:
         if op.origins:
             record["from"] = list(op.origins)
         if op.bodies:
-            record["bodies"] = [self.graph(body) for body in op.bodies]
+            labels = op.definition.bodies
+            record["bodies"] = [
+                self.graph(body) | {"name": label}
+                for label, body in zip(labels, op.bodies, strict=True)
+            ]
         return record
 
     def graph(self, graph: Graph) -> Record:

@@ -41,13 +41,15 @@ class KernelFault:
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
     """`faults`: results beyond the tolerance, in the order of launches.  `checked`, `skipped`: numbers
-    of launches; those inside loops and branches, and random ops, are skipped.
+    of launches; those inside loops and branches, and random ops, are skipped.  `results`: all that
+    was checked, faults included.
     """
 
     faults: tuple[KernelFault, ...]
     checked: int
     skipped: int
     worst: KernelFault | None
+    results: tuple[KernelFault, ...] = ()
 
 
 def check_kernels(
@@ -84,13 +86,14 @@ class _Check:
         self.known: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
         self.left = {v: len(v.uses) for op in graph.ops for v in op.results}
         self.faults: list[KernelFault] = []
+        self.results: list[KernelFault] = []
         self.worst: KernelFault | None = None
         self.checked = self.skipped = 0
         self.launches = sum(isinstance(s, EmittedLaunch) for s in assembly.steps)
 
     def run(self) -> KernelCheck:
         Stepper(self.model).run(self.feed, after=self._after)
-        return KernelCheck(tuple(self.faults), self.checked, self.skipped, self.worst)
+        return KernelCheck(tuple(self.faults), self.checked, self.skipped, self.worst, tuple(self.results))
 
     def _after(self, number: int, pointers: Sequence[int]) -> None:
         step = self.assembly.steps[number]
@@ -144,6 +147,7 @@ class _Check:
             found = difference(got[value], want.astype(value.type.dtype.numpy)
                                if not value.type.dtype.is_float else want)  # fmt: skip
             fault = KernelFault(number, op, step.kernel.name, index, op.origins, found)
+            self.results.append(fault)
             if self.worst is None or found.measure(self.measure) > self.worst.difference.measure(
                 self.measure
             ):

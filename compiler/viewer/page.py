@@ -9,7 +9,18 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-SCRIPTS = ("history.js", "canvas.js", "panes.js", "app.js")
+SCRIPTS = (
+    "history.js",
+    "blocks.js",
+    "canvas.js",
+    "panes.js",
+    "device.js",
+    "heat.js",
+    "cases.js",
+    "whynot.js",
+    "details.js",
+    "app.js",
+)
 
 
 def render_page(payload: Mapping[str, Any]) -> str:

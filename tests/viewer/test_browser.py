@@ -12,8 +12,11 @@ import pytest
 from small_models import block, write
 
 from graphwright import compilation
+from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.ir.verify import verify
 from graphwright.compiler.options import CompileOptions
-from graphwright.compiler.trace import read_trace
+from graphwright.compiler.trace import Trace, read_trace
 from graphwright.compiler.viewer import payload_of, render_page
 from graphwright.compiler.viewer.compare import compare
 from graphwright.frontends.onnx.describe import describe
@@ -47,9 +50,37 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = write(folder / "m.onnx", block(3, first=HOSTILE))
     compilation.build(str(model), CompileOptions.make(trace=folder / "m.trace"))
     target = folder / "m.html"
-    payload = payload_of(read_trace(folder / "m.trace"), title="m", subtitle="cpu")
+    trace = read_trace(folder / "m.trace")
+    payload = payload_of(
+        trace, title="m", subtitle="cpu", profile=profile(trace), errors=errors(trace)
+    )
     target.write_text(render_page(payload), encoding="utf-8")
     return target
+
+
+def launches(trace: Trace) -> list[Any]:
+    return trace.of_kind("artifact")[0]["manifest"]["variants"][0]["launches"]
+
+
+def profile(trace: Trace) -> dict[str, Any]:
+    """As `bench --profile --json` writes it: every launch takes a microsecond more than the last."""
+    rows = [
+        {"launch": n, "kernel": f"kernel{n}", "ops": step["ops"], "layers": step["origins"],
+         "seconds": (n + 1) * 1e-6, "runs": 1, "bytes": 1000, "flops": 2000, "roofline": 0.5}
+        for n, step in enumerate(launches(trace))
+    ]  # fmt: skip
+    total = sum(r["seconds"] for r in rows)
+    return {"end_to_end": total, "explained": total, "runs": 3, "launches": rows}
+
+
+def errors(trace: Trace) -> dict[str, Any]:
+    """As `verify --layers --json` has it under "kernels"; the first is far off."""
+    rows = [
+        {"launch": n, "op": step["ops"][0], "kernel": f"kernel{n}", "layers": step["origins"],
+         "relative": 0.5 if n == 0 else 1e-7, "max": 1.0, "strange": 0}
+        for n, step in enumerate(launches(trace))
+    ]  # fmt: skip
+    return {"checked": len(rows), "skipped": 0, "faults": rows[:1], "layers": rows}
 
 
 def visit(driver: Any, path: Path, fragment: str = "") -> None:
@@ -192,6 +223,111 @@ def test_folding_modules(driver: Any, page: Path) -> None:
     assert js(driver, "view.nodes.filter(n => !n.group).length") < everything
     press(driver, "x")
     assert js(driver, "view.groups.size") == 0
+
+
+def test_heat(driver: Any, page: Path) -> None:
+    """The slowest launch is hottest, in the last graph and on the ops that it was made from."""
+    visit(driver, page, "#heat=time&mode=after")
+    last = js(driver, "DATA.profile.launches.at(-1).ops[0]")
+    assert js(driver, f"view.heat.get('{last}')") == 1
+    consumed = js(
+        driver,
+        f"DATA.passes.flatMap(p => p.steps).findLast(s => s.produced.includes({last})).consumed",
+    )
+    assert consumed and js(driver, f"view.heat.get('{consumed[0]}')") == 1
+    assert "time" in js(driver, "document.getElementById('heat-legend').textContent")
+    press(driver, "t", "t", "t")
+    assert js(driver, "place.heat") == "error"
+    first = js(driver, "DATA.errors.layers[0].op")
+    assert js(driver, f"view.heat.get('{first}')") == 1
+    assert js(driver, f"view.heat.get('{last}')") < 0.6
+    driver.execute_script(f"select('{first}')")
+    assert "Measured" in js(driver, "document.getElementById('details').textContent")
+    press(driver, "7")
+    rows = js(driver, "document.querySelectorAll('#pane-profile td.meter').length")
+    assert rows == js(driver, "DATA.profile.launches.length")
+    clean(driver, page)
+
+
+def test_costs_are_shown(driver: Any, page: Path) -> None:
+    visit(driver, page, "#pass=fuse")
+    details = js(driver, "document.getElementById('details').textContent")
+    assert "bytes moved" in details and "kernels" in details
+    rail = js(driver, "document.querySelector('nav [aria-current]').textContent")
+    assert "kernels" in rail and "moves −" in rail
+    visit(driver, page, "#pass=fuse&step=1")
+    assert "bytes moved" in js(driver, "document.getElementById('details').textContent")
+
+
+def test_why_not(driver: Any, page: Path) -> None:
+    """Two regions in a row: not fused, not in place, not laid out, each with words."""
+    visit(driver, page)
+    chain = js(
+        driver,
+        "variant.launches.map(l => l.ops[0]).filter(i => frame.after.ops.get(i).op === 'fused')",
+    )
+    a, b = chain[0], chain[1]
+    driver.execute_script(f"select('{a}'); pick('{b}')")
+    text = js(driver, "document.getElementById('details').textContent")
+    for heading in ("Why not fused", "Why not in place", "Why not laid out alike"):
+        assert heading in text
+    assert "2 ops selected" in text and "undefined" not in text and "NaN" not in text
+    visit(driver, page, f"#node={a}")
+    press(driver, "y")
+    driver.execute_script(f"select('{b}')")
+    press(driver, "y")
+    assert js(driver, "picked.size") == 2
+    driver.execute_script("select(null); edgeDetails(view.edges.find(e => e.from.record))")
+    assert "Why not fused" in js(driver, "document.getElementById('details').textContent")
+    clean(driver, page)
+
+
+def test_the_selection_is_a_test_case(driver: Any, page: Path) -> None:
+    """Every op of every graph, alone and with its readers, is text that the compiler reads."""
+    visit(driver, page)
+    seen = 0
+    for n in range(-1, js(driver, "DATA.passes.length")):
+        if n >= 0 and not js(driver, f"DATA.passes[{n}].end.changed"):
+            continue
+        texts = js(
+            driver,
+            f"""(s => s.order.filter(i => s.ops.get(i).op !== "constant").flatMap(i => [
+                [i], [i, ...s.order.filter(o => (s.ops.get(o).in || []).some(r => keyOf(r) === String(i)))]
+            ]).map(ids => caseText(s, ids)))(history_.before({n + 1}))""",
+        )
+        for text in texts:
+            graph = parse_graph(text, registry=REGISTRY)
+            verify(graph)
+            seen += len(graph.outputs) > 0
+    assert seen > 40
+    press(driver, "Escape")
+    driver.execute_script("select(String(variant.launches[0].ops[0]))")
+    press(driver, "e")
+    assert js(driver, "document.getElementById('case').open")
+    assert "graph @case" in js(driver, "document.getElementById('case-text').value")
+    assert js(driver, "document.getElementById('case-save').href").startswith("blob:")
+    clean(driver, page)
+
+
+def test_repeated_blocks_fold(driver: Any, tmp_path: Path) -> None:
+    """Six equal layers without module paths are found, and their rows become one a layer."""
+    model = block(6)
+    for node in model.graph.node:
+        node.name = node.name.replace("/", "_")
+    (tmp_path / "m.trace").unlink(missing_ok=True)
+    compilation.run_passes(model, CompileOptions.make(trace=tmp_path / "m.trace"))
+    target = tmp_path / "m.html"
+    payload = payload_of(read_trace(tmp_path / "m.trace"), title="m")
+    target.write_text(render_page(payload), encoding="utf-8")
+    visit(driver, target, "#pass=-1")
+    tall = js(driver, "Math.max(...view.nodes.map(n => n.y))")
+    press(driver, "r")
+    groups = js(driver, "[...view.groups.keys()]")
+    assert len(groups) == 6 and groups[0].endswith("block A 1 of 6")
+    assert js(driver, "Math.max(...view.nodes.map(n => n.y))") <= tall - 5 * 2 * 64
+    press(driver, "r")
+    assert js(driver, "view.groups.size") == 0
+    clean(driver, target)
 
 
 def test_two_files(driver: Any, tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const MARKS = ["added", "removed", "changed", "rewired", "moved"];
-const TABS = ["graph", "text", "memory", "kernels", "shapes"];
+const TABS = ["graph", "text", "memory", "kernels", "shapes", "graphs", "profile"];
 const history_ = new History(DATA.graph, DATA.passes);
 const artifact = DATA.artifact;
 const variant = artifact?.manifest.variants[0];
 const sizes = Object.fromEntries((artifact?.manifest.symbols || []).map((s) => [s.name, s.opt]));
-const place = { pass: DATA.passes.length - 1, step: -1, tab: "graph", mode: "both", node: null, idle: false, squeeze: true };
+const place = { pass: DATA.passes.length - 1, step: -1, tab: "graph", mode: "both", node: null, idle: false, squeeze: true, heat: "" };
+const measured = measurements(DATA);
+const picked = new Set(); // keys of the ops that are selected together
 let frame = null; // what is shown: {before, after, marks}
 let paths = new Map(); // op key -> module path
 
-const view = new GraphView($("canvas"), (key, edge) => {
+const view = new GraphView($("canvas"), (key, edge, more) => {
   view.selectedEdge = edge;
   if (edge) {
     place.node = null;
@@ -20,8 +22,11 @@ const view = new GraphView($("canvas"), (key, edge) => {
     edgeDetails(edge);
     view.redraw();
     link();
-  } else select(key);
+  } else if (more && key !== null && !key.startsWith("i")) pick(key);
+  else select(key);
 });
+
+view.onFold = () => draw();
 
 // -- what is shown
 
@@ -39,7 +44,7 @@ function modulePaths(...states) {
   const found = new Map();
   for (const state of states) for (const id of state.order) {
     const origin = state.ops.get(id).from?.[0];
-    if (origin && origin.includes("/")) found.set(String(id), origin.replace(/^\//, "").split("/").slice(0, -1).join("/"));
+    if (origin && origin.includes("/") && origin.replace(/^\//, "").includes("/")) found.set(String(id), origin.replace(/^\//, "").split("/").slice(0, -1).join("/"));
   }
   return found;
 }
@@ -47,8 +52,8 @@ function modulePaths(...states) {
 function refresh() {
   const start = performance.now();
   frame = compute();
-  paths = modulePaths(frame.before, frame.after);
-  view.show({ ...frame, mode: place.mode, layout: DATA.layout, paths, rows: place.squeeze ? usedRows() : null });
+  paths = pathsNow();
+  draw();
   rail();
   legend();
   pane();
@@ -57,16 +62,37 @@ function refresh() {
   document.body.dataset.milliseconds = (performance.now() - start).toFixed(1);
 }
 
+function draw() {
+  const heat = place.heat ? heatOf(place.heat, measured, tolerance) : null;
+  view.heat = heat?.of ?? null;
+  heatLegend($("heat-legend"), heat, place.heat);
+  view.show({ ...frame, mode: place.mode, layout: DATA.layout, paths, rows: place.squeeze ? usedRows() : null });
+}
+
 // Rows in which the pass that is shown has something, before it or after it, numbered anew: what
 // earlier passes took away leaves no gaps, and stepping through one pass moves nothing.
 function usedRows() {
   const states = place.pass < 0 ? [frame.after] : [history_.before(place.pass), history_.before(place.pass + 1), frame.after];
-  const used = new Set();
+  const used = new Map(); // row -> the folded paths that fill it, null where something is open
+  const take = (key) => {
+    const at = DATA.layout[key];
+    if (!at) return;
+    const row = at[1] / ROW, inside = foldedPrefix(paths.get(key), view.folded);
+    if (!used.has(row)) used.set(row, inside === null ? null : new Set([inside]));
+    else if (inside === null) used.set(row, null);
+    else used.get(row)?.add(inside);
+  };
   for (const state of states) {
-    state.inputs.forEach((_, n) => DATA.layout["i" + n] && used.add(DATA.layout["i" + n][1] / ROW));
-    for (const id of state.order) if (DATA.layout[id]) used.add(DATA.layout[id][1] / ROW);
+    state.inputs.forEach((_, n) => take("i" + n));
+    for (const id of state.order) take(String(id));
   }
-  return new Map([...used].sort((a, b) => a - b).map((row, n) => [row, n]));
+  let at = -1, last = null;
+  return new Map([...used].sort((a, b) => a[0] - b[0]).map(([row, inside]) => {
+    const same = inside && last && [...inside].some((p) => last.has(p)); // rows of one folded box become one
+    last = inside;
+    if (!same) at++;
+    return [row, at];
+  }));
 }
 
 function pane() {
@@ -82,9 +108,14 @@ function pane() {
     else holder.replaceChildren(el("p", { class: "note" }, "No artifact was made in this trace: there is no memory plan."));
   }
   if (place.tab === "kernels") {
-    if (variant) kernelsPane(holder, artifact, variant, place.node === null || place.node.startsWith("i") ? null : +place.node, select);
+    if (variant) kernelsPane(holder, artifact, variant, place.node === null || place.node.startsWith("i") ? null : +place.node, select, DATA.tuning || []);
     else holder.replaceChildren(el("p", { class: "note" }, "No artifact was made in this trace: there are no kernels."));
   }
+  if (place.tab === "graphs") {
+    if (variant) graphsPane(holder, artifact, variant, select);
+    else holder.replaceChildren(el("p", { class: "note" }, "No artifact was made in this trace: nothing was captured."));
+  }
+  if (place.tab === "profile") profilePane(holder, DATA, variant, select);
   if (place.tab === "graph") view.redraw();
 }
 
@@ -112,11 +143,14 @@ function rail() {
     if (each.end?.seconds !== undefined) facts.push(secondsText(each.end.seconds));
     if (each.end?.ops !== undefined) facts.push(each.end.ops === each.ops_before ? `${each.end.ops} ops` : `${each.ops_before} → ${each.end.ops} ops`);
     if (each.steps.length) facts.push(`${each.steps.length} rewrite${each.steps.length > 1 ? "s" : ""}`);
+    const [moved, kernels] = costChange(n);
+    if (kernels && each.end?.cost) facts.push(`${each.end.cost[2] - kernels} → ${each.end.cost[2]} kernels`);
+    if (moved) facts.push(`moves ${signedBytes(moved)}`);
     const memory = (each.end?.peak_bytes ?? 0) - peakBefore(n);
-    if (each.end?.peak_bytes !== undefined && memory) facts.push(`memory ${memory > 0 ? "+" : "−"}${bytesText(Math.abs(memory))}`);
+    if (each.end?.peak_bytes !== undefined && memory) facts.push(`peak ${signedBytes(memory)}`);
     if (each.distance !== null && each.distance !== undefined) facts.push(each.distance === 0 ? "same numbers" : `off by ${each.distance.toExponential(1)}`);
     if (each.failed) facts.push("did not finish");
-    rows.push(el("li", {}, el("button", { class: changed ? "changed" : "", "aria-current": n === place.pass ? "step" : null, onclick: () => goto(n) }, el("b", {}, each.name), el("small", {}, facts.join(" · ")))));
+    rows.push(el("li", {}, el("button", { class: changed ? "changed" : "", "aria-current": n === place.pass ? "step" : null, onclick: () => goto(n) }, el("b", {}, each.name), el("small", {}, ...facts.flatMap((f, k) => [k ? " · " : "", el("span", {}, f)])))));
     if (n === place.pass && each.steps.length) rows.push(stepList(each));
   });
   more();
@@ -156,133 +190,6 @@ function nextMarked(direction, mark = null) {
   const at = ids.indexOf(+place.node);
   const next = ids[(at + direction + ids.length) % ids.length];
   select(String(next), true);
-}
-
-// -- details
-
-function select(key, move = place.tab !== "graph") {
-  place.node = key;
-  view.selected = key;
-  view.selectedEdge = null;
-  if (key !== null && move) view.centre(key, view.scale < 0.45 ? 0.8 : null);
-  view.redraw();
-  details();
-  if (["text", "kernels"].includes(place.tab)) pane();
-  link();
-}
-
-const opLink = (id) => el("a", { href: "#", onclick: (e) => (e.preventDefault(), select(String(id), true)) }, "%" + id);
-
-function details() {
-  const box = $("details");
-  if (place.node === null) {
-    const each = DATA.passes[place.pass];
-    box.replaceChildren(el("h2", {}, place.pass < 0 ? "As imported" : each.name), ...passDetails(each));
-    return;
-  }
-  const id = +place.node;
-  const state = frame.after.ops.has(id) ? frame.after : frame.before;
-  if (place.node.startsWith("i")) {
-    const [name, type] = frame.after.inputs[+place.node.slice(1)] ?? ["", ""];
-    box.replaceChildren(el("h2", {}, `input ${name}`), el("pre", {}, type));
-    return;
-  }
-  const record = state.ops.get(id);
-  if (!record) {
-    box.replaceChildren(el("h2", {}, `%${id}`), el("p", { class: "note" }, "This op is not in the graph at this point."), ...historyOf(id));
-    return;
-  }
-  const mark = frame.marks.get(id);
-  const parts = [el("h2", {}, `%${id} ${label(record)}`)];
-  if (mark) parts.push(el("p", { class: "note" }, el("span", { class: "mark " + mark.mark }, el("i", {}, BADGES[mark.mark])), ` ${mark.mark === "changed" ? "changed in place: " + mark.fields.join(", ") : mark.mark} in this ${place.step >= 0 ? "rewrite" : "pass"}`));
-  parts.push(el("pre", {}, opLines(record, inputNames(state)).join("\n")));
-  if (record.from?.length) parts.push(el("h3", {}, "Comes from"), el("ul", {}, ...record.from.map((f) => el("li", {}, el("code", {}, f)))));
-  const users = state.order.filter((o) => (state.ops.get(o).in || []).some((r) => keyOf(r) === place.node));
-  const feeding = [...new Set((record.in || []).map(keyOf))];
-  parts.push(el("h3", {}, "Reads"), el("p", {}, ...feeding.flatMap((k) => [k.startsWith("i") ? shown(k, inputNames(state)) : opLink(k), " "])));
-  parts.push(el("h3", {}, "Read by"), el("p", {}, ...users.slice(0, 30).flatMap((u) => [opLink(u), " "]), users.length > 30 ? `and ${users.length - 30} more` : ""));
-  const refusals = refusalsOf([id]);
-  if (refusals.length) parts.push(el("h3", {}, "Why not"), refusalList(refusals));
-  parts.push(...historyOf(id));
-  const launches = (variant?.launches || []).map((l, n) => [l, n]).filter(([l]) => (l.ops || []).includes(id));
-  if (launches.length) {
-    parts.push(el("h3", {}, "Runs as"), el("ul", {}, ...launches.map(([l, n]) => el("li", {}, `launch ${n}: `, el("a", { href: "#", onclick: (e) => (e.preventDefault(), tab("kernels")) }, variant.kernels[l.kernel ?? 0]?.name ?? l.kind)))));
-  }
-  box.replaceChildren(...parts);
-}
-
-function passDetails(each) {
-  const parts = [];
-  if (!each) return [el("p", { class: "note" }, `${DATA.graph.ops.length} ops. Choose a pass at the left, or press ↓.`), about()];
-  const step = place.step >= 0 ? each.steps[place.step] : null;
-  if (step) {
-    parts.push(el("h3", {}, `Rewrite ${place.step + 1} of ${each.steps.length}: ${step.rule}`), el("p", {}, el("code", {}, step.where)));
-    if (step.reason) parts.push(el("p", {}, step.reason));
-    if (step.graph) parts.push(el("p", { class: "note" }, `in the body ${step.graph}`));
-    parts.push(el("p", {}, "consumed ", ...step.consumed.flatMap((i) => [opLink(i), " "])), el("p", {}, "produced ", ...(step.produced.length ? step.produced.flatMap((i) => [opLink(i), " "]) : ["nothing"])));
-  }
-  for (const note of each.end?.notes || []) parts.push(el("p", { class: "note" }, note));
-  const statistics = Object.entries(each.end?.statistics || {});
-  if (statistics.length) parts.push(el("p", {}, statistics.map(([k, v]) => `${v} ${k}`).join(", ")));
-  const rules = new Map();
-  for (const s of each.steps) rules.set(`${s.rule}|${s.where}`, (rules.get(`${s.rule}|${s.where}`) || 0) + 1);
-  if (rules.size) {
-    parts.push(el("h3", {}, "Rules that applied"), el("table", {}, ...[...rules].sort((a, b) => b[1] - a[1]).map(([key, n]) => el("tr", {}, el("td", { class: "n" }, `${n}×`), el("td", {}, key.split("|")[0]), el("td", {}, el("code", {}, key.split("|")[1]))))));
-  }
-  if (each.refusals.length) parts.push(el("h3", {}, "Considered and refused"), refusalList(each.refusals));
-  if (!parts.length) parts.push(el("p", { class: "note" }, "This pass changed nothing."));
-  return parts;
-}
-
-function about() {
-  return el("dl", {}, ...Object.entries(DATA.about).flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, String(v))]));
-}
-
-function refusalList(refusals) {
-  const grouped = new Map();
-  for (const r of refusals) {
-    const key = `${r.rule}: ${r.reason}`;
-    if (!grouped.has(key)) grouped.set(key, []);
-    grouped.get(key).push(r);
-  }
-  return el("ul", {}, ...[...grouped].slice(0, 40).map(([key, all]) => el("li", {}, key, " ", ...all.slice(0, 6).flatMap((r) => ["(", ...r.ops.flatMap((i, n) => [n ? " with " : "", opLink(i)]), ") "]), all.length > 6 ? `and ${all.length - 6} more` : "")));
-}
-
-function refusalsOf(ids) {
-  const upTo = place.pass < 0 ? [] : DATA.passes.slice(0, DATA.passes.length);
-  const members = new Set(ids.flatMap((id) => ancestors(id)));
-  return upTo.flatMap((p) => p.refusals.filter((r) => r.ops.some((o) => members.has(o))).map((r) => ({ ...r, rule: `${p.name}/${r.rule}` })));
-}
-
-// The op and those that it was made from in the pass that is shown or before.
-function ancestors(id) {
-  const found = new Set([id]);
-  for (let n = DATA.passes.length - 1; n >= 0; n--) {
-    const steps = DATA.passes[n].steps;
-    for (let k = steps.length - 1; k >= 0; k--) {
-      if (steps[k].produced.some((p) => found.has(p))) steps[k].consumed.forEach((c) => found.add(c));
-    }
-  }
-  return [...found];
-}
-
-function historyOf(id) {
-  const items = [];
-  DATA.passes.forEach((each, n) => each.steps.forEach((step, k) => {
-    const [made, used] = [step.produced.includes(id), step.consumed.includes(id)];
-    if (!made && !used) return;
-    items.push(el("li", {}, el("a", { href: "#", onclick: (e) => (e.preventDefault(), goto(n, k)) }, `${each.name} / ${step.rule}`), made ? " made it from " : " turned it into ", ...(made ? step.consumed : step.produced).flatMap((i) => [opLink(i), " "]), el("code", {}, step.where)));
-  }));
-  return [el("h3", {}, "History"), items.length ? el("ul", {}, ...items) : el("p", { class: "note" }, "No rewrite touched this op.")];
-}
-
-function edgeDetails(edge) {
-  const [a, b] = [edge.from.key, edge.to.key];
-  const parts = [el("h2", {}, "Edge"), el("p", {}, a.startsWith("i") ? a : opLink(a), " → ", opLink(b)), el("pre", {}, edge.from.type)];
-  const [left, right] = [new Set(a.startsWith("i") ? [] : ancestors(+a)), new Set(ancestors(+b))];
-  const between = DATA.passes.flatMap((p) => p.refusals.filter((r) => r.ops.some((o) => left.has(o)) && r.ops.some((o) => right.has(o))).map((r) => ({ ...r, rule: `${p.name}/${r.rule}` })));
-  parts.push(el("h3", {}, "Why these are not one"), between.length ? refusalList(between) : el("p", { class: "note" }, "No pass considered joining these two."));
-  $("details").replaceChildren(...parts);
 }
 
 // -- going places
@@ -326,6 +233,7 @@ function link() {
   if (place.step >= 0) parts.push(`step=${place.step}`);
   if (place.node !== null) parts.push(`node=${encodeURIComponent(place.node)}`);
   if (place.tab !== "graph") parts.push(`tab=${place.tab}`);
+  if (place.heat) parts.push(`heat=${place.heat}`);
   if (place.mode !== "both") parts.push(`mode=${place.mode}`);
   const hash = "#" + parts.join("&");
   if (location.hash === hash) return;
@@ -346,10 +254,13 @@ function follow() {
   place.step = place.pass < 0 ? -1 : Math.min(number("step", -1), DATA.passes[place.pass].steps.length - 1);
   place.tab = TABS.includes(given.get("tab")) ? given.get("tab") : "graph";
   place.mode = ["before", "after"].includes(given.get("mode")) ? given.get("mode") : "both";
+  place.heat = heats.includes(given.get("heat")) ? given.get("heat") : "";
+  $("heat").value = place.heat;
   place.node = given.get("node");
   view.selected = place.node;
   setMode(place.mode);
   if (place.node !== null) view.centre(place.node, 1);
+  else if (place.step >= 0) goto(place.pass, place.step);
 }
 
 // -- search
@@ -383,8 +294,27 @@ function fold(level) {
       if (parts.length >= 1) view.folded.add(parts.slice(0, Math.min(wanted, parts.length)).join("/"));
     }
   }
-  view._fold();
-  view.redraw();
+  draw();
+}
+
+const folding = { repeats: false };
+const pathsNow = () => {
+  const modules = modulePaths(frame.before, frame.after);
+  return folding.repeats || !modules.size ? repeatedBlocks(frame.after) : modules;
+};
+
+function foldRepeats() {
+  folding.repeats = !folding.repeats;
+  view.folded.clear();
+  paths = pathsNow();
+  if (folding.repeats) for (const path of paths.values()) view.folded.add(path);
+  draw();
+}
+
+function setHeat(kind) {
+  place.heat = kind;
+  $("heat").value = kind;
+  draw();
 }
 
 // -- keys
@@ -396,10 +326,28 @@ const KEYS = {
   n: () => nextMarked(1), p: () => nextMarked(-1), f: () => view.fit(), h: () => view.home(),
   b: () => setMode({ both: "before", before: "after", after: "both" }[place.mode]),
   "+": () => view.zoom(1.25), "=": () => view.zoom(1.25), "-": () => view.zoom(0.8),
+  r: () => foldRepeats(), t: () => nextHeat(), e: () => place.node !== null && exportNow(), y: () => markPair(),
   q: () => ((place.squeeze = !place.squeeze), refresh()), z: () => fold(1), x: () => fold(-1), u: () => toggleIdle(),
   "/": () => $("search").focus(), "?": () => $("help").showModal(),
   w: () => pan(0, -1), s: () => pan(0, 1), a: () => pan(-1, 0), d: () => pan(1, 0),
   Escape: () => select(null),
+};
+const tolerance = 1e-4;
+const heats = Object.keys(HEATS).filter((kind) => heatOf(kind, measured, tolerance));
+const nextHeat = () => heats.length && setHeat([...heats, ""][(["", ...heats].indexOf(place.heat)) % (heats.length + 1)]);
+const exportNow = () => document.querySelector("#details button")?.click();
+let marked = null; // the first op of a pair, by keyboard
+const markPair = () => {
+  if (place.node === null || place.node.startsWith("i")) return;
+  if (marked === null || marked === place.node) {
+    marked = place.node;
+    $("matches").textContent = `%${marked} marked; select another op and press y`;
+    return;
+  }
+  const second = place.node;
+  select(marked);
+  pick(second);
+  marked = null;
 };
 const pan = (dx, dy) => {
   view.x += (dx * 120) / view.scale;
@@ -415,7 +363,7 @@ document.addEventListener("keydown", (event) => {
     else if (event.key === "Escape") event.target.blur();
     return;
   }
-  if ($("help").open || !KEYS[event.key]) return;
+  if ($("help").open || $("case").open || event.target.matches("select") || !KEYS[event.key]) return;
   event.preventDefault();
   KEYS[event.key]();
 });
@@ -429,6 +377,14 @@ $("home").addEventListener("click", () => view.home());
 $("fold").addEventListener("click", () => fold(1));
 $("unfold").addEventListener("click", () => fold(-1));
 $("open-help").addEventListener("click", () => $("help").showModal());
+$("repeats").addEventListener("click", foldRepeats);
+$("heat").replaceChildren(el("option", { value: "" }, heats.length ? "no heat" : "no measurements"), ...heats.map((kind) => el("option", { value: kind }, `heat: ${HEATS[kind]}`)));
+$("heat").disabled = !heats.length;
+$("heat").addEventListener("change", () => setHeat($("heat").value));
+$("case-copy").addEventListener("click", () => {
+  $("case-text").select();
+  document.execCommand("copy");
+});
 $("theme").addEventListener("click", () => {
   const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
   document.documentElement.dataset.theme = dark ? "light" : "dark";
@@ -439,5 +395,5 @@ window.addEventListener("hashchange", follow);
 $("title").textContent = DATA.title;
 $("subtitle").textContent = DATA.subtitle;
 follow();
-if (place.node === null) view.home();
+if (place.node === null && place.step < 0) view.home();
 document.body.dataset.ready = "true";

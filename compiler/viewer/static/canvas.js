@@ -7,6 +7,7 @@ class GraphView {
   constructor(canvas, onSelect) {
     this.canvas = canvas;
     this.onSelect = onSelect;
+    this.onFold = () => {}; // a box was opened
     this.scale = 1;
     this.x = 0; // the world coordinates of the view's centre
     this.y = 0;
@@ -14,6 +15,7 @@ class GraphView {
     this.byKey = new Map();
     this.edges = [];
     this.selected = null;
+    this.picked = new Set(); // selected together
     this.selectedEdge = null;
     this.folded = new Set();
     this.heat = null; // Map from id to a number between 0 and 1
@@ -87,10 +89,8 @@ class GraphView {
     if (!this.folded.size) return;
     for (const node of this.nodes) {
       node.group = null;
-      const parts = node.path.split("/");
-      for (let n = 1; n <= parts.length; n++) {
-        const prefix = parts.slice(0, n).join("/");
-        if (!prefix || !this.folded.has(prefix)) continue;
+      const prefix = foldedPrefix(node.path, this.folded);
+      if (prefix !== null) {
         let group = this.groups.get(prefix);
         if (!group) {
           group = { prefix, left: node.x, right: node.x, top: node.y, bottom: node.y, count: 0, marks: {} };
@@ -103,7 +103,6 @@ class GraphView {
         group.count++;
         if (node.mark) group.marks[node.mark] = (group.marks[node.mark] || 0) + 1;
         node.group = group;
-        break;
       }
     }
   }
@@ -204,7 +203,7 @@ class GraphView {
       c.lineWidth = 1;
       c.stroke();
     }
-    if (node.key === this.selected) {
+    if (node.key === this.selected || this.picked.has(node.key)) {
       c.beginPath();
       c.roundRect(left - 4, top - 4, WIDTH + 8, HEIGHT + 8, round + 3);
       c.strokeStyle = palette.accent;
@@ -254,7 +253,7 @@ class GraphView {
     c.lineWidth = 2;
     c.stroke();
     c.fillStyle = palette.ink;
-    const size = Math.max(13, Math.min(22, 12 / s));
+    const size = Math.max(13, Math.min(h / 3, 12 / s));
     c.font = `600 ${size}px system-ui, sans-serif`;
     c.fillText(clip(c, group.prefix, w - 16), left + 8, top + 6 + size);
     const marks = Object.entries(group.marks).map(([mark, n]) => BADGES[mark] + n).join(" ");
@@ -293,7 +292,7 @@ class GraphView {
     const top = this.nodes.reduce((a, b) => (a.y <= b.y ? a : b));
     this.scale = 1;
     this.x = top.x;
-    this.y = top.y + this.canvas.clientHeight / 2 - HEIGHT;
+    this.y = top.y + this.canvas.clientHeight / 2 - 76; // below the tools
     this.redraw();
   }
 
@@ -354,9 +353,8 @@ class GraphView {
       const found = this.hit(...this._world(e));
       if (found?.group) {
         this.folded.delete(found.group.prefix);
-        this._fold();
-        this.redraw();
-      } else this.onSelect(found?.node?.key ?? null, found?.edge ?? null);
+        this.onFold();
+      } else this.onSelect(found?.node?.key ?? null, found?.edge ?? null, e.shiftKey || e.ctrlKey || e.metaKey);
     });
     canvas.addEventListener("wheel", (e) => {
       e.preventDefault();

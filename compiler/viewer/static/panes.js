@@ -179,7 +179,7 @@ function memoryPane(holder, variant, sizes, onOp) {
 
 // -- kernels
 
-function kernelsPane(holder, artifact, variant, selectedOp, onOp) {
+function kernelsPane(holder, artifact, variant, selectedOp, onOp, tuning) {
   const kernels = variant.kernels || [];
   const uses = new Map();
   (variant.launches || []).forEach((launch, n) => {
@@ -196,7 +196,9 @@ function kernelsPane(holder, artifact, variant, selectedOp, onOp) {
     source.replaceChildren(
       el("span", { class: "facts" }, `${facts.join(" · ")}\nops `),
       ...ops.slice(0, 40).map((op) => el("a", { href: "#", onclick: (e) => (e.preventDefault(), onOp(String(op))) }, `%${op} `)),
-      el("span", {}, `\n\n${artifact.sources[kernel.source] ?? "the source is not in this file"}`),
+      el("span", {}, "\n"),
+      candidatesTable(kernel, tuning),
+      el("span", {}, `\n${artifact.sources[kernel.source] ?? "the source is not in this file"}`),
     );
   };
   let chosen = null;

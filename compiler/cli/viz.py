@@ -53,7 +53,9 @@ def command(
     if summary and json_to == "-":
         raise InputError("--json - and --summary both want stdout; give --json a file")
     measured = _Measured.read(profile, errors)
-    if measured and (other is not None or form != "html" or (output is None and (summary or json_to))):
+    if measured and (
+        other is not None or form != "html" or (output is None and (summary or json_to))
+    ):
         raise InputError("--profile and --errors are laid over the page of one source")
     with console.stage(f"reading {source}"):
         trace = _open_pair(source, other, options) if other else _open(source, options)

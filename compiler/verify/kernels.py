@@ -93,7 +93,9 @@ class _Check:
 
     def run(self) -> KernelCheck:
         Stepper(self.model).run(self.feed, after=self._after)
-        return KernelCheck(tuple(self.faults), self.checked, self.skipped, self.worst, tuple(self.results))
+        return KernelCheck(
+            tuple(self.faults), self.checked, self.skipped, self.worst, tuple(self.results)
+        )
 
     def _after(self, number: int, pointers: Sequence[int]) -> None:
         step = self.assembly.steps[number]

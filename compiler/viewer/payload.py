@@ -34,9 +34,7 @@ def payload_of(
         "cost": trace.initial_cost,
         "profile": profile,
         "errors": errors,
-        "tuning": [
-            {k: v for k, v in r.items() if k != "record"} for r in trace.of_kind("tuning")
-        ],
+        "tuning": [{k: v for k, v in r.items() if k != "record"} for r in trace.of_kind("tuning")],
         "graph": trace.initial,
         "passes": [_pass(each, trace) for each in trace.passes],
         "artifact": {k: artifacts[-1][k] for k in ("manifest", "sources")} if artifacts else None,

@@ -6,6 +6,8 @@ kernel; one more unit holds the thread pool and the replay of launches.
 
 from __future__ import annotations
 
+import functools
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,9 @@ from graphwright.compiler.codegen.toolchain import (
 from graphwright.errors import CompileError
 
 RUNTIME_SOURCE = '#include "gw/runtime.h"\n'
+# The microkernels of floats take longer to compile than what calls them: one unit has them for all.
+TABLES_SOURCE = '#include "gw/micro_tables.h"\n'
+TABLES_APART = "#define GW_TABLES_APART\n"
 GENERATOR = 1  # counts changes of how objects are made that no other part of the key shows
 UNIT_WEIGHT = 40_000  # about how many characters of source make one translation unit
 
@@ -126,6 +131,10 @@ def translation_units(kernels: Sequence[SourceKernel]) -> list[str]:
     units = [RUNTIME_SOURCE]
     for includes, group in sorted(by_headers.items()):
         head = "".join(f'#include "{header}"\n' for header in includes)
+        if any("gw/micro.h" in _with_nested(header) for header in includes):
+            head = TABLES_APART + head
+            if TABLES_SOURCE not in units:
+                units.append(TABLES_SOURCE)
         size = sum(len(k.source) for k in group)
         count = max(1, min(len(group), round(size / UNIT_WEIGHT)))
         bins: list[list[str]] = [[] for _ in range(count)]
@@ -133,6 +142,16 @@ def translation_units(kernels: Sequence[SourceKernel]) -> list[str]:
             min(bins, key=lambda b: sum(map(len, b))).append(k.source)
         units += [head + "\n" + "\n".join(b) for b in bins]
     return units
+
+
+@functools.cache
+def _with_nested(header: str) -> frozenset[str]:
+    """A header of ours (`gw/conv.h`) and all headers of ours that it includes."""
+    found, path = {header}, INCLUDE / header
+    text = path.read_text() if path.is_file() else ""  # a custom op's may be anywhere
+    for name in re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE):
+        found |= _with_nested(f"gw/{name}")
+    return frozenset(found)
 
 
 def _record(tools: Toolchain, level: str, unit: str) -> dict[str, Any]:

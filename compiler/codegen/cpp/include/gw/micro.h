@@ -154,8 +154,14 @@ constexpr MicroTable make() {
 }
 }  // namespace micro_detail
 
+// A library of several translation units has them once: in one that includes micro_tables.h, while the others
+// define GW_TABLES_APART first.
+#if defined(GW_TABLES_APART)
+extern const MicroTable micro_table, skinny_table;
+#else
 inline constexpr MicroTable micro_table = micro_detail::make<kMR, false>();
 inline constexpr MicroTable skinny_table = micro_detail::make<kSkinny, true>();
+#endif
 
 // Width of tile column number `panel` of a right operand with n columns, in vectors.
 GW_INLINE int panel_vectors(int64_t n, int64_t panel) {

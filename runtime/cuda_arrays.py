@@ -98,6 +98,10 @@ class Arrays:
     def check_target(self, i: int, target: Any, shape: tuple[int, ...]) -> None:
         spec, dtype = self.signature.outputs[i], self.signature.output_dtypes[i]
         name = str(target.dtype).removeprefix("torch.")
+        if isinstance(target, np.ndarray) and not (
+            target.flags.c_contiguous and target.flags.writeable
+        ):
+            raise InputError(f"out[{i}] is read-only or not contiguous")
         if name != dtype.name or tuple(target.shape) != shape:
             raise InputError(
                 f"out[{i}] is {name}{list(target.shape)}, output {spec.name!r} is "

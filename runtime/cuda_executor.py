@@ -133,7 +133,7 @@ class CudaExecutor:
         """
         before = self._device.enter()
         try:
-            found = self._tensors(given) if out is None else None
+            found = self._tensors(given, out)
             if found is not None:
                 return found
             return self._call(given, out)
@@ -141,9 +141,9 @@ class CudaExecutor:
             if before:
                 self._device.leave(before)
 
-    def _tensors(self, given: Sequence[Any]) -> list[Any] | None:
-        """A call whose inputs are all torch tensors on this device, as they should be, in a binding
-        that has been seen; None for all others.
+    def _tensors(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        """A call whose inputs (and `out`) are all torch tensors on this device, as they should be, in a
+        binding that has been seen; None for all others.
         """
         t = self._torch
         if t is None:
@@ -171,10 +171,15 @@ class CudaExecutor:
             if replay is None or replay.only is None:
                 return None
             results: list[Any] = []
-            for shape, dtype in zip(replay.placement.binding.outputs, t.outputs, strict=True):
-                result = t.empty(shape, dtype=dtype, device=t.device)
-                results.append(result)
-                addresses.append(result.data_ptr())
+            if out is None:
+                for shape, dtype in zip(replay.placement.binding.outputs, t.outputs, strict=True):
+                    result = t.empty(shape, dtype=dtype, device=t.device)
+                    results.append(result)
+                    addresses.append(result.data_ptr())
+            elif not self._fit(t, given, addresses, replay, out):
+                return None
+            else:
+                results += out
             if context.last_stream != stream:
                 context.follow(stream)
             replay.only.launch(addresses, stream)
@@ -182,6 +187,33 @@ class CudaExecutor:
             return results
         finally:
             self._put(context, stream)
+
+    def _fit(
+        self, t: Torch, given: Sequence[Any], addresses: list[int], replay: Replay,
+        out: Sequence[Any],
+    ) -> bool:  # fmt: skip
+        """Appends the addresses of `out`; whether all of it can be written where it lies."""
+        index = self._device.index
+        shapes = replay.placement.binding.outputs
+        if len(out) != len(shapes):
+            return False
+        taken = [(a, a + g.nbytes) for a, g in zip(addresses, given, strict=True)]
+        for value, shape, dtype in zip(out, shapes, t.outputs, strict=True):
+            if (
+                not isinstance(value, t.tensor)
+                or value.dtype is not dtype
+                or value.get_device() != index
+                or value.shape != shape
+                or not value.is_contiguous()
+            ):
+                return False
+            start = value.data_ptr()
+            end = start + value.nbytes
+            if start % POINTER_ALIGNMENT or any(a < end and start < b for a, b in taken):
+                return False
+            taken.append((start, end))
+            addresses.append(start)
+        return True
 
     def _take(self, stream: int) -> Context:
         """A context whose last call was on this stream, a new one, or another's."""
@@ -252,6 +284,17 @@ class CudaExecutor:
         real = replay.placement.binding if padded is None else padded
         make = Maker(self._arrays, torch, caller, stream)
         results: list[Any] = []
+        if out is not None and len(out) != len(real.outputs):
+            raise InputError(
+                f"out has {len(out)} arrays, the model has {len(real.outputs)} outputs"
+            )
+        items = [d.itemsize for d in self._signature.input_dtypes]
+        read = [
+            (a, a + math.prod(s) * item)
+            for a, s, item in zip(addresses, replay.placement.binding.inputs, items, strict=True)
+        ]
+        written: list[tuple[int, int]] = []
+        moved: set[int] = set()  # outputs that are copied to where the caller wants them
         for i, shape in enumerate(real.outputs):
             if shape is None:  # bound in mid-run
                 results.append(None)
@@ -264,24 +307,35 @@ class CudaExecutor:
                 self._arrays.check_target(i, target, shape)
             results.append(target)
             address = self._arrays.output_address(target, i, stream)
-            if address is None or padded is not None:
+            item = self._signature.output_dtypes[i].itemsize
+            span = (0, 0)
+            if address is not None:
+                span = address, address + math.prod(shape) * item
+                if any(a < span[1] and span[0] < b for a, b in written):
+                    raise InputError(f"out[{i}] shares memory with another output")
+                written.append(span)
+            # Kernels may write an output before they have read an input that lies there.
+            overlaps = any(a < span[1] and span[0] < b for a, b in read)
+            if address is None or padded is not None or overlaps:
+                moved.add(i)
                 whole = replay.placement.binding.outputs[i]
                 assert whole is not None
-                size = math.prod(whole) * self._signature.output_dtypes[i].itemsize
-                address = context.stage("output", i, size)
+                address = context.stage("output", i, math.prod(whole) * item)
             addresses.append(address)
         replay.make_late = lambda i, shape: self._late_output(make, i, shape, stream)
         replay.run(addresses, stream)
         late = {} if replay.mid_run is None else replay.mid_run.outputs
         for i, made in late.items():
             results[i] = self._settle(i, made, None if out is None else out[i], make, stream)
+        if replay.mid_run is not None:
+            replay.mid_run.outputs = {}  # they are the caller's now
         first = len(given)
         for i, (result, shape) in enumerate(zip(results, real.outputs, strict=True)):
             if shape is None:
                 continue
             if isinstance(result, np.ndarray):
                 self._device.download(result, addresses[first + i], stream)
-            elif padded is not None:
+            elif i in moved:
                 target = self._arrays.output_address(result, i, stream)
                 assert target is not None
                 size = math.prod(shape) * self._signature.output_dtypes[i].itemsize

@@ -36,7 +36,7 @@ class Node:
     """One launch of a kernel: its parameters in memory, and where its pointers come from."""
 
     __slots__ = ("_names", "_scalars", "_table", "device", "first_pointer", "handle", "made",
-                 "maps", "params", "places", "values", "waits")  # fmt: skip
+                 "maps", "params", "params_address", "places", "values", "waits")  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class Node:
             func=function, block_x=kernel.threads, block_y=1, block_z=1,
             shared_bytes=kernel.shared_bytes, params=ctypes.addressof(self._table),
         )  # fmt: skip
+        self.params_address = ctypes.addressof(self.params)
         self.handle = 0  # in the graph that it was added to
         self.refresh(grid, pointers, scalars)
 
@@ -243,7 +244,7 @@ class Piece:
                     changed[node.handle] = node
         update = self.device.driver.cuGraphExecKernelNodeSetParams_v2
         for node in changed.values():
-            code = update(executable.handle, node.handle, ctypes.addressof(node.params))
+            code = update(executable.handle, node.handle, node.params_address)
             if code:
                 check("cuGraphExecKernelNodeSetParams", code)
         executable.addresses = mine

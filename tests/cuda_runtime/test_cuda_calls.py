@@ -53,6 +53,21 @@ def test_device_arrays_are_used_where_they_lie(gpu: FakeGpu, library: bytes) -> 
     np.testing.assert_array_equal(out.numpy(), want(x, y))
 
 
+def test_results_that_lie_where_inputs_do(gpu: FakeGpu, library: bytes) -> None:
+    model = gpu.load(two_step(library))
+    x, y = feed(64)
+    dx, dy = gpu.array(x), gpu.array(y)
+    model(dx, dy, out=[dx])
+    np.testing.assert_array_equal(dx.numpy(), want(x, y))
+    host = np.full_like(x, np.nan)
+    assert model(x, y, out=[host])[0] is host
+    np.testing.assert_array_equal(host, want(x, y))
+    with pytest.raises(InputError, match="not contiguous"):
+        model(x, y, out=[np.empty((64, 2), np.float32).T])
+    with pytest.raises(InputError, match="out has 2 arrays"):
+        model(x, y, out=[host, host])
+
+
 def test_dlpack_in_and_out(gpu: FakeGpu, library: bytes) -> None:
     model = gpu.load(two_step(library))
     x, y = feed(33)

@@ -180,6 +180,17 @@ def test_threads_share_a_model(made: dict[str, bytes], name: str) -> None:
     assert not wrong
 
 
+def test_results_may_replace_inputs(made: dict[str, bytes]) -> None:
+    torch: Any = pytest.importorskip("torch")
+    model = load(made["loop"], device="cuda:0")
+    arrays = [torch.from_numpy(a).cuda() for a in arrays_of(model, 4)]
+    want = model(*arrays)[0].clone()
+    for _ in range(3):
+        x = arrays[0].clone()
+        assert model(x, arrays[1], out=[x])[0] is x
+        assert torch.equal(x, want)
+
+
 def test_dlpack_both_ways(made: dict[str, bytes]) -> None:
     torch: Any = pytest.importorskip("torch")
     model = load(made["mlp"], device="cuda:0")

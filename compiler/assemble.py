@@ -7,7 +7,7 @@ packs the arena; here both become the runtime's records.  No decision is made he
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from graphwright.compiler.ir.symbol_scope import binders
 from graphwright.compiler.passes import storage
 from graphwright.compiler.passes.plan_memory import MemoryPlan, standard_bindings
 from graphwright.compiler.refit_table import Origin, RefitTable, packed_origin
+from graphwright.compiler.tune.selection import Tuning
 from graphwright.errors import CompileError
 from graphwright.runtime.manifest import (
     Buffer,
@@ -62,6 +63,7 @@ class Assembly:
     steps: Sequence[Step]
     storage: storage.Storage
     memory: MemoryPlan
+    tuning: Tuning = field(default_factory=Tuning)
 
     @property
     def plan(self) -> Plan:

@@ -30,7 +30,7 @@ from graphwright.compiler.codegen.control import why_not_captured
 from graphwright.compiler.codegen.emit import emit_graph
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.package import Artifact
-from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.ir.printer import print_graph
 from graphwright.compiler.numeric_check import NumericCheck
 from graphwright.compiler.options import CompileOptions
@@ -42,6 +42,8 @@ from graphwright.compiler.precision import ops_of
 from graphwright.compiler.refit_table import MEMBER as REFIT
 from graphwright.compiler.specialisation import check_specialisation, problems_of
 from graphwright.compiler.target import Target
+from graphwright.compiler.tune.records import MEMBER as LOCK
+from graphwright.compiler.tune.records import lock_text, write_text
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
 from graphwright.runtime.buckets import BUCKETS
 from graphwright.runtime.cpu import native_needs
@@ -134,8 +136,21 @@ def _plan(
     check_buckets(graph, options.graph_buckets, options.graph_miss)
     optimise(graph, target, options, listeners=listeners)
     tell("emitting kernels", 0, 0)
-    steps = emit_graph(graph, target, skip=lambda op: view_of(op) is not None)
-    return assemble(graph, steps)
+    if target.kind != "cuda":
+        return assemble(graph, emit_graph(graph, target, skip=_is_view))
+    from graphwright.compiler.tune.tuner import choose_ways
+
+    selection, tuning = choose_ways(
+        graph, target, options, skip=_is_view, cache=_cache(options), tell=tell
+    )
+    tell("emitting kernels", 0, 0)
+    steps = emit_graph(graph, target, skip=_is_view, emitter=selection.emit)
+    return replace(assemble(graph, steps), tuning=tuning)
+
+
+def _is_view(op: Op) -> bool:
+    """Whether an op needs no kernel."""
+    return view_of(op) is not None
 
 
 def _finish(
@@ -158,6 +173,11 @@ def _finish(
     else:
         variants = _build_cpu(assembly, weights, files, target, options, tell, libraries)
     files[REFIT] = weights.refit.text(graph)
+    tuning = assembly.tuning
+    if tuning.records:
+        files[LOCK] = lock_text(str(target), tuning.mode, tuning.records).encode()
+        if options.lock is not None and not options.lock.exists():
+            write_text(options.lock, files[LOCK].decode())
     metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
     if options.graph_buckets:
         metadata[BUCKETS] = describe_buckets(options.graph_buckets, options.graph_miss or "raise")

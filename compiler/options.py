@@ -27,14 +27,12 @@ Allowance = Literal[
 ]
 ALLOWANCES: tuple[str, ...] = get_args(Allowance)
 
+TUNING = ("off", "quick", "full")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 # What the interface has room for, and what to do until it exists.
 _LATER = {
-    "tune": "kernels are chosen by the cost model now; leave it out",
-    "tune_budget": "kernels are chosen by the cost model now; leave it out",
     "libraries": "no vendor library is ever called now; leave it out",
-    "lock": "nothing is tuned yet, so that there is nothing to lock; leave it out",
     "state": "outputs cannot be aliased to inputs yet; feed the state back by hand",
 }
 
@@ -64,6 +62,9 @@ class CompileOptions:
     this compilation alone; see docs/custom-ops.md.
     cache_dir: compiled kernels are kept there; None for the user's cache folder.  cache: False
     neither reads nor writes it.
+    tune: "off": the cost model chooses kernels; "quick" and "full": the best of several by timing on
+    this machine's GPU, for tune_budget seconds at most (None: 60 and 900).  lock: a file with the
+    choices, or an artifact that holds them; it is followed where it exists, else written.
     trace: a file that gets every pass and rewrite, for `graphwright viz` (docs/trace.md).
     """
 
@@ -87,6 +88,9 @@ class CompileOptions:
     cache_dir: Path | None = None
     cache: bool = True
     custom_ops: tuple[OpDef, ...] = ()
+    tune: str = "off"
+    tune_budget: float | None = None
+    lock: Path | None = None
     trace: Path | None = None
 
     @staticmethod
@@ -133,6 +137,7 @@ class CompileOptions:
                 near = difflib.get_close_matches(name, ALLOWANCES, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(ALLOWANCES)}"
                 raise InputError(f"allow {name!r}: {hint}")
+        self._check_tuning()
         if not self.cache and self.cache_dir is not None:
             raise InputError(f"cache_dir {self.cache_dir} has no effect with cache=False")
         return self
@@ -159,6 +164,32 @@ class CompileOptions:
         for name in self.keep_fp32:
             if set(name) & set("+,{}"):
                 raise InputError(f"keep_fp32 {name!r}: write ? in place of any of + , {{ }}")
+
+    def _check_tuning(self) -> None:
+        if self.tune not in TUNING:
+            near = difflib.get_close_matches(str(self.tune), TUNING, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"want {', '.join(TUNING)}"
+            raise InputError(f"tune {self.tune!r}: {hint}")
+        if self.target.kind != "cuda":
+            for name, given in (("tune", self.tune != "off"), ("lock", self.lock is not None)):
+                if given:
+                    raise DowngradeError(
+                        f"{name}: kernels of {self.target} have one way each, nothing is tuned; "
+                        "leave it out"
+                    )
+        if self.tune_budget is not None:
+            if self.tune == "off":
+                raise InputError("tune_budget has no effect with tune=off")
+            if not 0 < self.tune_budget < 1e6:
+                raise InputError(f"tune_budget {self.tune_budget!r}: want seconds above 0")
+        if self.lock is not None:
+            if self.lock.exists() and self.tune != "off":
+                raise InputError(
+                    f"lock {self.lock} exists and says what to choose, so that tune={self.tune} has "
+                    "no effect; delete the file, or leave tune out"
+                )
+            if not self.lock.exists() and not self.lock.absolute().parent.is_dir():
+                raise InputError(f"lock {self.lock}: there is no folder {self.lock.parent}")
 
     @property
     def registry(self) -> Registry:
@@ -207,7 +238,9 @@ def _convert(name: str, value: Any) -> Any:
             return frozenset(_names(value))
         if name == "custom_ops":
             return load_custom_ops(value)
-        if name in ("cache_dir", "trace"):
+        if name == "tune_budget":
+            return None if value is None else float(value)
+        if name in ("cache_dir", "trace", "lock"):
             return None if value is None else Path(value).expanduser()
         if name in ("opt", "jobs", "threads", "max_rewrites") and value is not None:
             return int(value)

@@ -336,6 +336,6 @@ def build(
         graph.name,
         seconds,
         tuple(timeline.runs),
-        tuple(timeline.notes),
+        (*timeline.notes, *assemblies[-1].tuning.notes),
         assemblies[-1],
     )

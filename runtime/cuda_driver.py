@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,6 +256,26 @@ class Device:
         check("cuGraphInstantiate", code)
         return out.value or 0
 
+    def time_graph(self, executable: int, stream: int) -> float:
+        """Microseconds of one launch of an instantiated graph, by events; waits for it."""
+        events = [self._handle("cuEventCreate", 0) for _ in range(2)]
+        self.record_event(events[0], stream)
+        check("cuGraphLaunch", self.driver.cuGraphLaunch(executable, stream))
+        self.record_event(events[1], stream)
+        check("cuEventSynchronize", self.driver.cuEventSynchronize(events[1]))
+        took = c_float()
+        check("cuEventElapsedTime", self.driver.cuEventElapsedTime(byref(took), *events))
+        for event in events:
+            self.destroy_event(event)
+        return 1e3 * took.value
+
+    def destroy_graph(self, graph: int, executable: int) -> None:
+        """Frees a graph and what was instantiated of it, where they are not 0."""
+        if executable:
+            check("cuGraphExecDestroy", self.driver.cuGraphExecDestroy(executable))
+        if graph:
+            check("cuGraphDestroy", self.driver.cuGraphDestroy(graph))
+
     def encode(self, made: TensorMap, address: int) -> bytes:
         """The 128 bytes of a tensor map over memory at `address`, a multiple of 16."""
         rank = len(made.box)
@@ -286,6 +306,10 @@ class Device:
             if e.code == NO_BINARY_FOR_GPU:
                 hint = f"; this device is {self.info().arch}"
             raise ArtifactError(f"{what} cannot be loaded on cuda:{self.index}: {e}{hint}") from e
+
+    def unload_module(self, module: int) -> None:
+        """Nothing of it may be running."""
+        check("cuModuleUnload", self.driver.cuModuleUnload(module))
 
     def function(self, module: int, name: str, shared_bytes: int = 0) -> int:
         """A kernel of a module, allowed the dynamic shared memory that it needs."""

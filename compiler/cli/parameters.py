@@ -12,7 +12,7 @@ import click
 
 from graphwright.compiler.cli.console import Console
 from graphwright.compiler.ir.shapes import ShapeError, ShapeSpec
-from graphwright.compiler.options import ALLOWANCES, CompileOptions
+from graphwright.compiler.options import ALLOWANCES, TUNING, CompileOptions
 from graphwright.errors import InputError
 
 GIVEN = "graphwright.given-compile-options"
@@ -135,6 +135,12 @@ def compile_parameters(function: F) -> F:
                   help="CPU threads of a run (default: the allowed CPUs).")  # fmt: skip
     @click.option("--jobs", type=click.IntRange(0), metavar="N",
                   help="Compilers at a time (default: the allowed CPUs).")  # fmt: skip
+    @click.option("--tune", type=click.Choice(TUNING),
+                  help="Time several ways of each GPU kernel and take the best (default: off).")  # fmt: skip
+    @click.option("--tune-budget", type=Duration(), metavar="SECONDS",
+                  help="How long to tune at most (default: 60 s quick, 15 min full).")  # fmt: skip
+    @click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                  help="Follow the choices in FILE, or in an artifact; write it where it is not there.")  # fmt: skip
     @click.option("--cache-dir", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
                   help="Where compiled kernels are kept.")  # fmt: skip
     @click.option("--no-cache", is_flag=True, help="Compile every kernel anew.")
@@ -142,8 +148,9 @@ def compile_parameters(function: F) -> F:
     def wrapped(*, shapes: ShapeSpec, no_cache: bool, **flags: Any) -> Any:
         given: dict[str, Any] = {}
         for name in (
-            "target", "precision", "keep_fp32", "graph_buckets", "graph_miss", "opt", "passes", "disable_passes", "max_rewrites",
-            "check_passes", "allow", "custom_ops", "threads", "jobs", "cache_dir",
+            "target", "precision", "keep_fp32", "graph_buckets", "graph_miss", "opt", "passes",
+            "disable_passes", "max_rewrites", "check_passes", "allow", "custom_ops", "threads",
+            "jobs", "cache_dir", "tune", "tune_budget", "lock",
         ):  # fmt: skip
             value = flags.pop(name)
             if value is not None and value != ():

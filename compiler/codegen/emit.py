@@ -71,17 +71,18 @@ def emit_graph(
     skip: Callable[[Op], bool] = lambda op: False,
     is_body: bool = False,
     repetition: Repetition | None = None,
+    emitter: Callable[[Op, Target], Sequence[Step]] = emit,
 ) -> list[Step]:
     """The launches of a graph in op order; `skip` says which ops need none (constants, views).
 
     `is_body`: the graph's constraints are checked by its steps.  `repetition` knows what graphs
-    around this one have emitted.  Raises one UnsupportedError with the problems of every op that
+    around this one have emitted, `emitter` makes the steps of an op.  Raises one UnsupportedError with the problems of every op that
     has no kernel.
     """
     known = Repetition() if repetition is None else repetition
 
     def emit_body(body: Graph) -> list[Step]:
-        return emit_graph(body, target, skip=skip, is_body=True, repetition=known)
+        return emit_graph(body, target, skip=skip, is_body=True, repetition=known, emitter=emitter)
 
     checks = Checks(graph, is_body=is_body)
     steps: list[Step] = []
@@ -93,7 +94,7 @@ def emit_graph(
         try:
             control = CONTROL.get(target.kind, {}).get(op.name)
             if control is None:
-                steps += known.emit(op, lambda op: emit(op, target))
+                steps += known.emit(op, lambda op: emitter(op, target))
             else:
                 steps += control(op, emit_body)
         except UnsupportedError as error:

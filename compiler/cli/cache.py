@@ -11,7 +11,7 @@ import click
 from graphwright.compiler.cli.console import Console, bytes_text, table, write_json
 from graphwright.compiler.cli.parameters import common
 from graphwright.compiler.codegen.cache import default_cache_dir
-from graphwright.compiler.codegen.cache_report import entries, explain, lookups, prunable
+from graphwright.compiler.codegen.cache_report import entries, explain, lookups, prunable, tuned
 from graphwright.errors import InputError
 
 _folder = click.option(
@@ -47,6 +47,8 @@ def status(cache_dir: Path | None, json_to: str | None, console: Console) -> Non
                "bytes": sum(e.bytes for e in held if e.kind == kind)}
         for kind in ("object", "library", "cubin")
     }  # fmt: skip
+    number, size = tuned(folder)
+    kinds["tuned kernel"] = {"count": number, "bytes": size}
     if json_to:
         keys = [{"key": e.key, "kind": e.kind, "bytes": e.bytes, "used": e.used} for e in held]
         value: dict[str, Any] = {"folder": str(folder), "kinds": kinds, "lookups": outcomes}

@@ -35,8 +35,8 @@ def command(
 ) -> None:  # fmt: skip
     """Show what is inside an artifact; of a model, what it would become.
 
-    Sections: io, ops, kernels, precision, memory, graphs, weights, passes, files, graph (the IR),
-    manifest (JSON).
+    Sections: io, ops, kernels, precision, memory, graphs, weights, passes, tuning, files, graph (the
+    IR), manifest (JSON).
     Without one: io, and one line on each of the others.
     """
     from graphwright.runtime.artifact import ArtifactFile

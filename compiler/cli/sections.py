@@ -15,6 +15,7 @@ from graphwright.compiler.cli.console import bytes_text, count
 from graphwright.compiler.cli.graphs_section import show_graphs
 from graphwright.compiler.cli.open import wanted_inputs
 from graphwright.compiler.cli.precision_section import mac_facts, mac_line, show_precision
+from graphwright.compiler.cli.tuning_section import tuning_facts, tuning_rows
 from graphwright.compiler.ir.shapes import ShapeSpec
 from graphwright.errors import InputError
 from graphwright.runtime.archive import GRAPH, MANIFEST
@@ -205,6 +206,14 @@ def show_passes(it: Inspected) -> tuple[Any, Shown]:
     return {"pipeline": pipeline}, [pipeline or "the artifact does not say which passes ran"]
 
 
+def show_tuning(it: Inspected) -> tuple[Any, Shown]:
+    facts = tuning_facts(it.file)
+    if facts is None:
+        return {}, ["the cost model chose every kernel; nothing was timed (--tune quick does)"]
+    header = [">us", ">timed", ">slowest", "by", "way", "computes"]
+    return facts, [f"tune={facts['mode']}", (header, tuning_rows(facts))]
+
+
 def show_files(it: Inspected) -> tuple[Any, Shown]:
     facts = [{"name": m.name, "bytes": m.size} for m in it.file.members.values()]
     rows: list[list[object]] = [[bytes_text(m.size), m.name] for m in it.file.members.values()]
@@ -266,6 +275,7 @@ SECTIONS: Mapping[str, Section] = {
     "graphs": show_graphs,
     "weights": show_weights,
     "passes": show_passes,
+    "tuning": show_tuning,
     "files": show_files,
     "graph": show_graph,
     "manifest": show_manifest,

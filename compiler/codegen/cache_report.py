@@ -14,6 +14,7 @@ from graphwright.compiler.codegen.cache import LOOKUPS, TAKEN
 from graphwright.errors import InputError
 
 DAY = 86_400
+TUNED = "tuned"  # the folder of what the tuner found
 _OWN = ("bytes", "sha256")  # of a record: what came out, not what it was made of
 
 
@@ -65,6 +66,12 @@ def entries(folder: Path) -> list[Entry]:
             kind = "cubin" if suffix == ".cubin" else "library" if "objects" in kept else "object"
             found.append(Entry(path.stem, kind, path, kept, stat.st_size, stat.st_mtime))
     return found
+
+
+def tuned(folder: Path) -> tuple[int, int]:
+    """How many kernels the tuner has timed, and the bytes of what it keeps of them."""
+    sizes = [path.stat().st_size for path in (folder / TUNED).glob("*/*.json")]
+    return len(sizes), sum(sizes)
 
 
 def lookups(folder: Path) -> list[Lookup]:
@@ -169,6 +176,10 @@ def prunable(
                 break
             total -= entry.bytes
             yield entry.files, entry.bytes, "least recently used"
+    for path in (folder / TUNED).glob("*/*.json"):
+        unused = (now - path.stat().st_mtime) / DAY
+        if everything or unused > older_than_days:
+            yield (path,), path.stat().st_size, "all" if everything else f"not used for {unused:.0f} days"
     for name in ("objects", "triton"):
         for path in (folder / name).rglob(".*"):
             if path.is_file() and (everything or now - path.stat().st_mtime > DAY):

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphwright.compiler.codegen.cache_report import TUNED
 from graphwright.compiler.codegen.lower import as_region
 from graphwright.compiler.ir.dims import is_multiple
 from graphwright.compiler.ir.graph import Op
@@ -27,7 +28,6 @@ from graphwright.version import VERSION
 
 MEMBER = "tuning.json"  # of an artifact: its lock file
 FORMAT = 1
-FOLDER = "tuned"  # of a cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Database:
     def _path(self, key: str, arch: str) -> Path:
         assert self.folder is not None
         text = json.dumps([key, arch, versions()], sort_keys=True)
-        return self.folder / FOLDER / arch / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        return self.folder / TUNED / arch / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
     def get(self, key: str, arch: str, *, device: str, mode: str) -> Record | None:
         """A record for the arch that is good enough for `mode`; from this device when one is named."""
@@ -110,7 +110,7 @@ class Database:
 
 def stored(folder: Path) -> list[Path]:
     """The database's files in a cache folder."""
-    return sorted((folder / FOLDER).glob("*/*.json"))
+    return sorted((folder / TUNED).glob("*/*.json"))
 
 
 def lock_text(target: str, mode: str, records: Mapping[str, Record]) -> str:
@@ -158,11 +158,9 @@ def read_lock(path: Path, target: str) -> tuple[str, dict[str, Record]]:
 
 
 def _record(value: Any) -> Record:
-    record = Record(**value)
-    numbers = all(isinstance(t, int | float) for t in record.times.values())
-    if not isinstance(record.chosen, str) or not numbers:
+    if not isinstance(value["chosen"], str):
         raise ValueError("a record of unknown form")
-    return record
+    return Record(**value)
 
 
 def write_json(path: Path, value: Any) -> None:

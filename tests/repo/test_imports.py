@@ -84,8 +84,13 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/assemble.py": (
         ["graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.precision",
-         "graphwright.compiler.refit_table",
+         "graphwright.compiler.refit_table", "graphwright.compiler.tune",
          IR, ERRORS, MANIFEST],
+        STANDARD,
+    ),
+    "compiler/tune": (
+        ["graphwright.compiler.tune", "graphwright.compiler.codegen", "graphwright.compiler.passes",
+         "graphwright.compiler.options", IR, TARGET, ERRORS, "graphwright.runtime", "graphwright.version"],
         STANDARD,
     ),
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),

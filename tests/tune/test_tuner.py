@@ -182,3 +182,23 @@ def test_without_a_gpu_the_cost_model_chooses_and_says_so(tmp_path: Path) -> Non
 def test_options(given: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         CompileOptions.make(**({"target": "cuda:sm_90"} | given))
+
+
+def test_inspect_and_cache_status_show_what_was_chosen(tmp_path: Path, timer: Invented) -> None:
+    from click.testing import CliRunner
+
+    from graphwright.compiler.cli.cache import command as cache
+    from graphwright.compiler.cli.inspect import command as inspect
+
+    made = options(tmp_path, tune="quick")
+    compile_graph(graph(), made.target, made).write(tmp_path / "m.gw")
+    shown = CliRunner().invoke(inspect, [str(tmp_path / "m.gw"), "tuning", "--json", "-"])
+    assert shown.exit_code == 0, shown.output
+    (record,) = json.loads(shown.stdout)["kernels"].values()
+    assert record["chosen"] == timer.asked[-1][2]
+    words = CliRunner().invoke(inspect, [str(tmp_path / "m.gw"), "tuning"])
+    assert words.exit_code == 0 and "timing" in words.stdout
+    status = CliRunner().invoke(
+        cache, ["status", "--cache-dir", str(tmp_path / "cache"), "--json", "-"]
+    )
+    assert json.loads(status.stdout)["kinds"]["tuned kernel"]["count"] == 1

@@ -23,6 +23,13 @@ def tuning_rows(facts: dict[str, Any]) -> list[list[object]]:
         slowest = max(times.values(), default=0.0)
         spread = f"{slowest / best:.2f}x" if best else ""
         shown = f"{best:.2f}" if best else ""
-        row: list[object] = [shown, len(times), spread, record["by"], record["chosen"], record["what"]]
+        row: list[object] = [
+            shown,
+            len(times),
+            spread,
+            record["by"],
+            record["chosen"],
+            record["what"],
+        ]
         rows.append((best, row))
     return [row for _, row in sorted(rows, key=lambda r: -r[0])]

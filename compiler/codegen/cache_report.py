@@ -179,7 +179,11 @@ def prunable(
     for path in (folder / TUNED).glob("*/*.json"):
         unused = (now - path.stat().st_mtime) / DAY
         if everything or unused > older_than_days:
-            yield (path,), path.stat().st_size, "all" if everything else f"not used for {unused:.0f} days"
+            yield (
+                (path,),
+                path.stat().st_size,
+                "all" if everything else f"not used for {unused:.0f} days",
+            )
     for name in ("objects", "triton"):
         for path in (folder / name).rglob(".*"):
             if path.is_file() and (everything or now - path.stat().st_mtime > DAY):

@@ -98,9 +98,7 @@ def timer_for(target: Target) -> Timer | str:
     return timer
 
 
-def _locked(
-    graph: Graph, target: Target, lock: Path, skip: Skip
-) -> tuple[Selection, Tuning]:
+def _locked(graph: Graph, target: Target, lock: Path, skip: Skip) -> tuple[Selection, Tuning]:
     mode, records = read_lock(lock, str(target))
     chosen = Selection({key: r.chosen for key, r in records.items()})
     emit_graph(graph, target, skip=skip, emitter=chosen.emit)
@@ -186,9 +184,7 @@ class _Search:
         )
         return out
 
-    def _launches(
-        self, key: str, tunable: Tunable, way: str
-    ) -> tuple[EmittedLaunch, ...] | None:
+    def _launches(self, key: str, tunable: Tunable, way: str) -> tuple[EmittedLaunch, ...] | None:
         """The launches of a way; None where it cannot be emitted or timed."""
         try:
             steps = Selection({key: way}).emit(tunable.op, self.target)
@@ -203,7 +199,11 @@ class _Search:
         wanted = [k for k in kernels.values() if isinstance(k, TritonKernel)]
         self._say()
         build_ahead(
-            wanted, self.timer.arch, self.cache, jobs=self.jobs, tell=lambda done, total: self._say()
+            wanted,
+            self.timer.arch,
+            self.cache,
+            jobs=self.jobs,
+            tell=lambda done, total: self._say(),
         )
 
     def _measure(
@@ -272,5 +272,3 @@ def _batches(
         out[-1].append(work)
         total += weight(work)
     return [batch for batch in out if batch]
-
-

@@ -165,7 +165,10 @@ def test_without_a_gpu_the_cost_model_chooses_and_says_so(tmp_path: Path) -> Non
         tell=lambda *a: None, find_timer=lambda target: "nothing is timed here: no driver",
     )  # fmt: skip
     assert [r.by for r in tuning.records.values()] == ["cost model"]
-    assert "nothing is timed here: no driver; the database and the cost model choose" in tuning.notes[0]
+    assert (
+        "nothing is timed here: no driver; the database and the cost model choose"
+        in tuning.notes[0]
+    )
     assert set(selection.choices) == set(tuning.records)
 
 

@@ -140,8 +140,8 @@ def report_failure(error: Exception, arguments: list[str], verbose: int) -> int:
     bundle = write_bundle(error, arguments)
     if bundle is not None:
         console.say(
-            f"everything needed to reproduce it is in {bundle} (the command, versions, traceback "
-            "and the model: look before you share it)"
+            f"everything needed to reproduce it is in {bundle} (the command, options, versions, "
+            "traceback, model and graph: look before you share it)"
         )
     if verbose < 2:
         console.say("-vv shows the traceback")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 
 import click
 
@@ -13,6 +14,7 @@ from graphwright.errors import GraphwrightError, InputError
 
 # What the class's own docstring does not say: what to do.
 ADVICE: dict[int, str] = {
+    0: "All went well.",
     1: "Two results differ by more than was allowed. `verify --bisect rewrite` and `verify --bisect "
     "node` find the rewrite or the kernel; docs/debugging.md is the walk. From `viz --exit-code`: the "
     "two graphs differ.",
@@ -21,7 +23,7 @@ ADVICE: dict[int, str] = {
     3: "The model uses something that is not supported. `check MODEL` lists every such node with the "
     "reason and what to do; `--custom-ops` brings ops of your own.",
     4: "The compiler failed where it should not: our fault. The bundle that the message names holds "
-    "the command, versions, traceback and model. `--disable-pass` often avoids it, `-vv` shows the "
+    "the command, options, versions, traceback, the model and the graph before the pass that failed. `--disable-pass` often avoids it, `-vv` shows the "
     "traceback.",
     5: "The artifact is damaged, of another format version, or for another machine. The message "
     "names both sides; compile again for this machine (`--target`), or copy the file again.",
@@ -29,6 +31,14 @@ ADVICE: dict[int, str] = {
     "option, or name the exception with `--allow`.",
     7: "Memory, disk or time ran out. The message says how much was wanted. Smaller `--shape` "
     "ranges make smaller arenas.",
+    130: "The command was interrupted from the keyboard. Files are written under other names first, "
+    "so that none is half there.",
+}
+
+# Errors that are not in graphwright.errors.
+ELSEWHERE = {
+    "CudaError": "graphwright.runtime.cuda_driver",
+    "FieldError": "graphwright.runtime.expressions",
 }
 
 
@@ -38,6 +48,8 @@ def _classes() -> dict[str, type[GraphwrightError]]:
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, GraphwrightError)
     }
+    for name, place in ELSEWHERE.items():
+        found[name] = getattr(importlib.import_module(place), name)
     return {n: c for n, c in found.items() if c is not GraphwrightError}
 
 

@@ -16,6 +16,7 @@ from graphwright.compiler.options import ALLOWANCES, TUNING, CompileOptions
 from graphwright.errors import InputError
 
 GIVEN = "graphwright.given-compile-options"
+OPTIONS = "graphwright_options"  # attribute of an exception: the options it happened with
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -159,7 +160,12 @@ def compile_parameters(function: F) -> F:
             given["cache"] = False
         # An artifact is compiled already: `open_model` refuses what it could only ignore.
         click.get_current_context().meta[GIVEN] = [n for n in given if n != "threads"]
-        return function(options=CompileOptions.make(shapes=shapes, **given), **flags)
+        made = CompileOptions.make(shapes=shapes, **given)
+        try:
+            return function(options=made, **flags)
+        except Exception as error:
+            setattr(error, OPTIONS, made)  # for the bundle that a failure of ours leaves
+            raise
 
     return wrapped  # type: ignore[return-value]
 

@@ -52,8 +52,8 @@ class Subject:
 @click.option("--stat", "measure", type=click.Choice(MEASURES), default="relative",
               show_default=True, help="Which measure the tolerance is for.")  # fmt: skip
 @click.option("--layers", is_flag=True, help="Check every kernel against its op's definition.")
-@click.option("--bisect", type=click.Choice(["pass", "rewrite", "node"]),
-              help="Find the first pass, rewrite or kernel that is wrong.")  # fmt: skip
+@click.option("--bisect", type=click.Choice(["pass", "rewrite", "node", "precision"]),
+              help="Find the first pass, rewrite or kernel that is wrong, or the ops whose precision is too low.")  # fmt: skip
 @click.option("--repro", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.ir",
               help="Where --bisect writes a small case (default: repro.ir, in this folder).")  # fmt: skip
 @compile_parameters
@@ -64,8 +64,8 @@ def command(
     repro: Path | None, options: CompileOptions, json_to: str | None, console: Console,
 ) -> int:  # fmt: skip
     """Compare what a model computes with a reference; exit with 1 when they differ."""
-    if repro is not None and bisect is None:
-        raise InputError("--repro has no effect without --bisect")
+    if repro is not None and bisect in (None, "precision"):
+        raise InputError("--repro has no effect without --bisect pass, rewrite or node")
     subject = _open(path, options, console)
     if (layers or bisect) and subject.build is None:
         raise InputError(f"{path} is compiled already: --layers and --bisect want the model")
@@ -99,11 +99,13 @@ def command(
     _show(subject, name, rows, allowed, wrong, measure, console, json_to)
     if layers or bisect == "node":
         facts["kernels"] = _kernels(subject, feed, min(allowed.values()), measure, bisect, repro, console, json_to)  # fmt: skip
+    elif bisect == "precision":
+        facts["precision"] = _precision(subject, options, feed, min(allowed.values()), measure, console, json_to)  # fmt: skip
     elif bisect:
         facts["bisect"] = _bisect(subject, options, feed, min(allowed.values()), measure, bisect, repro, console, json_to)  # fmt: skip
     if json_to:
         write_json(facts, json_to)
-    found = facts.get("bisect") or facts.get("kernels", {}).get("faults")
+    found = facts.get("bisect") or facts.get("precision", {}).get("ops") or facts.get("kernels", {}).get("faults")
     return int(bool(wrong or found))
 
 
@@ -271,6 +273,49 @@ def _kernels(
             write_file(target, print_graph(small, origins=True).encode())
             console.show(f"reproduce: graphwright verify {target} --passes '' --bisect node")
             facts["repro"] = str(target)
+    return facts
+
+
+def _precision(
+    subject: Subject, options: CompileOptions, feed: Mapping[str, np.ndarray], tolerance: float,
+    measure: str, console: Console, json_to: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    import shlex
+
+    from graphwright.compilation import import_source
+    from graphwright.compiler.driver import chosen_pipeline
+    from graphwright.compiler.ir.printer import print_op
+    from graphwright.compiler.verify.precision import find_precision
+
+    pipeline = chosen_pipeline(options.target, options)
+    graph = import_source(subject.path, options)
+    if "set-precision" in pipeline.names:
+        pipeline.run(graph, options.target, stop_after="set-precision",
+                     disabled=options.disable_passes)  # fmt: skip
+    with console.stage("evaluating in mixed precision") as stage:
+        done = find_precision(graph, feed, tolerance=tolerance, measure=measure, tell=stage.note)
+    names = list(dict.fromkeys(f.op.origins[0] for f in done.faults if f.op.origins))
+    again = " ".join(f"--keep-fp32 {shlex.quote(n)}" for n in names)
+    facts: dict[str, Any] = {
+        "before": str(done.before), "after": str(done.after), "enough": done.enough,
+        "ops": [{"op": f.op.id, "name": f.op.name, "precision": f.precision, "output": f.output,
+                 "layers": list(f.op.origins), **f.difference.to_json()} for f in done.faults],
+    }  # fmt: skip
+    if json_to == "-":
+        return facts
+    if not done.faults:
+        console.show(f"the precision of the ops costs {done.before:.2e}, which is allowed: --bisect node looks at the kernels")  # fmt: skip
+        return facts
+    for fault in done.faults:
+        console.show(f"{print_op(fault.op)} loses too much in {fault.precision}: {fault.output!r} is then off by {fault.difference.measure(measure):.2e}")  # fmt: skip
+        if fault.op.origins:
+            console.show(f"  from {', '.join(fault.op.origins)}")
+    kept = count(len(done.faults), "op")
+    console.show(f"with {kept} exact the distance is {done.after:.2e} instead of {done.before:.2e}")
+    if again and options.precision != "fp32" and done.enough:
+        console.show(f"keep them wider: {again}")
+    elif not done.enough:
+        console.show("no few ops are to blame: allow more (--tol), or a wider --precision")
     return facts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,8 +126,92 @@ def test_our_own_fault_leaves_a_bundle(
     assert "Traceback" not in done.err
     (bundle,) = tmp_path.glob("graphwright-failure-*.zip")
     with ZipFile(bundle) as archive:
-        assert {"traceback.txt", "about.json", "files/small.onnx"} == set(archive.namelist())
+        assert set(archive.namelist()) == {
+            "traceback.txt", "about.json", "options.json", "files/small.onnx",
+            "graph-after-passes.ir",  # no pass failed: what the later stages were given
+        }  # fmt: skip
     assert "Traceback" in cli("compile", model, "-vv", "-o", tmp_path / "x.gw").err
+
+
+def test_a_failing_pass_leaves_its_graph(
+    cli: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundle has the graph before the pass, the options, and runs again to the same failure."""
+    from graphwright.compiler.passes.fuse import Fuse
+
+    def broken(*_: object, **__: object) -> None:
+        raise IndexError("no such cluster")
+
+    monkeypatch.setattr(Fuse, "run", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = cli("compile", model, "-o", tmp_path / "x.gw", "--opt", "2", "--threads", "3")
+    assert done.code == 4 and "--disable-pass fuse avoids it" in done.err
+    (bundle,) = tmp_path.glob("graphwright-failure-*.zip")
+    assert str(bundle) in done.err
+    with ZipFile(bundle) as archive:
+        graph = archive.read("graph-before-fuse.ir").decode()
+        options = json.loads(archive.read("options.json"))
+        about = json.loads(archive.read("about.json"))
+    assert graph.startswith("# before the pass fuse") and "matmul" in graph
+    assert (options["opt"], options["threads"]) == ("2", "3")
+    assert about["command"][1] == "compile" and "numpy" in about["packages"]
+    case = tmp_path / "case.ir"
+    case.write_text(graph)
+    again = cli("compile", case, "-o", tmp_path / "y.gw", "--passes", "fuse")
+    assert again.code == 4 and "no such cluster" in again.err
+
+
+def test_stages_in_a_pipe(cli: Invoke, model: Path, tmp_path: Path) -> None:
+    """One line for each stage, in order, with counts; nothing with -q; stdout stays for data."""
+    done = cli("compile", model, "-o", tmp_path / "x.gw", "--no-cache")
+    stages = [line for line in done.err.splitlines() if re.fullmatch(r".*: [\d.]+ s", line)]
+    names = [re.sub(r"( \(\d+\))?: [\d.]+ s$", "", line) for line in stages]
+    assert names == ["reading small.onnx", "passes", "emitting kernels", "packing weights",
+                     "compiling kernels"]  # fmt: skip
+    assert re.search(r"passes \(\d+\): ", done.err)
+    assert done.out == ""
+    quiet = cli("compile", model, "-o", tmp_path / "x.gw", "-q")
+    assert (quiet.out, quiet.err) == ("", "")
+
+
+def test_remaining_time_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is said before there is a rate, and then that of the parts which are done."""
+    from graphwright.compiler.cli import console
+
+    clock = [100.0]
+    monkeypatch.setattr(console.time, "perf_counter", lambda: clock[0])
+    stage = console.Stage(console.Console(), "compiling")
+    assert stage._left() == ""
+    stage.at(0, 40)
+    clock[0] += 0.5
+    stage.at(2, 40)
+    assert stage._left() == "", "too few parts, too little time"
+    clock[0] += 9.5
+    stage.at(20, 40)
+    assert stage._left() == ", about 10 s left"
+    clock[0] += 90
+    stage.at(30, 40)
+    assert stage._left() == ", about 35 s left"
+    stage.at(40, 40)
+    assert stage._left() == ""
+
+
+def test_what_is_timed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A still stage starts no thread, even on a terminal."""
+    import threading
+
+    from graphwright.compiler.cli.console import Console
+
+    def drawing() -> bool:
+        return any(type(t).__module__.startswith("rich") for t in threading.enumerate())
+
+    said = Console()
+    monkeypatch.setattr(said.words, "_force_terminal", True)
+    with said.stage("timing", still=True):
+        assert not drawing()
+    with said.stage("compiling"):
+        assert drawing()
+    assert not drawing()
 
 
 def test_the_console_script(artifact: Path, tmp_path: Path) -> None:

@@ -67,6 +67,19 @@ def test_every_error_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
             assert execute(["explain", name]) == 0
             assert execute(["explain", str(value.exit_code)]) == 0
             assert name in capsys.readouterr().out
+    root = PAGE.parents[1]
+    families = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)}
+    for folder in ("compiler", "runtime", "frontends", "graphwright"):
+        for file in (root / folder).rglob("*.py"):
+            for name, base in re.findall(r"^class (\w+)\((\w+)\b", file.read_text(), re.MULTILINE):
+                if base in families and base != "Exception":
+                    families.add(name)
+                    assert execute(["explain", name]) == 0, f"{file}: {name} is not explained"
+    command = (root / "compiler" / "cli" / "command.py").read_text()
+    codes = {int(c) for c in re.findall(r"(?:return|INTERRUPTED =) (\d+)$", command, re.MULTILINE)}
+    assert {2, 4, 7, 130} <= codes
+    for code in codes | {0, 1}:
+        assert execute(["explain", str(code)]) == 0
     assert execute(["explain"]) == 0
     assert execute(["explain", "UnsuportedError"]) == 2
     assert "did you mean 'UnsupportedError'" in capsys.readouterr().err

@@ -62,7 +62,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         STANDARD,
     ),
     "compiler/verify": (
-        ["graphwright.compiler.verify", "graphwright.compiler.assemble", "graphwright.compiler.numeric_check",
+        ["graphwright.compiler.verify", "graphwright.compiler.precision", "graphwright.compiler.assemble", "graphwright.compiler.numeric_check",
          "graphwright.compiler.codegen", "graphwright.compiler.passes", "graphwright.compiler.target",
          "graphwright.runtime", IR, ERRORS],
         STANDARD,

@@ -105,7 +105,11 @@ def command(
         facts["bisect"] = _bisect(subject, options, feed, min(allowed.values()), measure, bisect, repro, console, json_to)  # fmt: skip
     if json_to:
         write_json(facts, json_to)
-    found = facts.get("bisect") or facts.get("precision", {}).get("ops") or facts.get("kernels", {}).get("faults")
+    found = (
+        facts.get("bisect")
+        or facts.get("precision", {}).get("ops")
+        or facts.get("kernels", {}).get("faults")
+    )
     return int(bool(wrong or found))
 
 

@@ -60,7 +60,10 @@ def find_precision(
     faults: list[PrecisionFault] = []
     before = after = mixed.distance(ops, exact)[1].measure(measure)
     while not after <= tolerance and len(faults) < MOST:
-        low, high = 0, len(ops)  # right with the first `low` ops in their own types, not with `high`
+        low, high = (
+            0,
+            len(ops),
+        )  # right with the first `low` ops in their own types, not with `high`
         while high - low > 1:
             middle = (low + high) // 2
             if tell is not None:
@@ -101,9 +104,7 @@ class _Mixed:
         for op in self.graph.ops:
             given = [known[v] for v in op.operands]
             if op in own:
-                given = [
-                    _as(a, v.type.dtype) for a, v in zip(given, op.operands, strict=True)
-                ]
+                given = [_as(a, v.type.dtype) for a, v in zip(given, op.operands, strict=True)]
                 made = evaluate_op(op, given, self.binding)
             else:
                 made = evaluate_op(op, given, self.binding, compute=np.float64)

@@ -68,7 +68,9 @@ def test_every_error_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
             assert execute(["explain", str(value.exit_code)]) == 0
             assert name in capsys.readouterr().out
     root = PAGE.parents[1]
-    families = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)}
+    families = {
+        n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)
+    }
     for folder in ("compiler", "runtime", "frontends", "graphwright"):
         for file in (root / folder).rglob("*.py"):
             for name, base in re.findall(r"^class (\w+)\((\w+)\b", file.read_text(), re.MULTILINE):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import re
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import run
+from subprocess import CompletedProcess, run
 from typing import Any
 
 from graphwright.compiler.codegen.cache import ObjectCache, key_of
@@ -24,7 +25,7 @@ from graphwright.compiler.codegen.toolchain import (
     headers_digest,
     macros,
 )
-from graphwright.errors import CompileError
+from graphwright.errors import CompileError, ResourceError
 
 RUNTIME_SOURCE = '#include "gw/runtime.h"\n'
 # The microkernels of floats take longer to compile than what calls them: one unit has them for all.
@@ -172,6 +173,7 @@ def _compile(tools: Toolchain, level: str, unit: str, path: Path, keep: Path | N
     command = [*tools.command, *tools.flags(level), f"-I{INCLUDE}", "-c", str(source)]
     done = run([*command, "-o", str(path)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        _check_ended_itself(done)
         folder = (keep or Path(tempfile.gettempdir())) / "failed"
         folder.mkdir(parents=True, exist_ok=True)
         kept = folder / source.name
@@ -185,11 +187,23 @@ def _compile(tools: Toolchain, level: str, unit: str, path: Path, keep: Path | N
         )
 
 
+def _check_ended_itself(done: CompletedProcess[str]) -> None:
+    """Raises when a signal ended the C++ compiler: an interrupt is the user's, a kill the system's."""
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if done.returncode < 0 or "signal terminated program" in done.stderr:  # as GCC's driver says it
+        raise ResourceError(
+            "a signal ended the C++ compiler, which may lack memory: fewer jobs need less "
+            f"(--jobs 1)\n{done.stderr.strip()[:500]}"
+        )
+
+
 def _link(tools: Toolchain, level: str, objects: Sequence[Path], path: Path) -> bytes:
     target = ("-target", "aarch64-linux-gnu") if tools.is_zig and level == "aarch64" else ()
     names = [str(o) for o in objects]
     command = [*tools.command, *target, *names, *tools.link_flags(), "-o", str(path)]
     done = run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        _check_ended_itself(done)
         raise CompileError(f"linking the kernels failed ({level}):\n{done.stderr.strip()[:2000]}")
     return path.read_bytes()

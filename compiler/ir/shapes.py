@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from graphwright.compiler.ir.dims import MAX_EXTENT, DimError, Symbol
 
+MOST = 2**63 - 1  # what a manifest and the kernels hold
 ANONYMOUS = "_"  # the name of a range without one
 DimSpec: TypeAlias = int | Symbol | None  # None: as the model declares
 Declared: TypeAlias = int | str | None  # a size, a symbol's name, or unknown
@@ -159,6 +160,12 @@ def _entry(value: int | str | Symbol | None) -> DimSpec:
     return value
 
 
+def _size(digits: str) -> int:
+    if len(digits) > 19 or int(digits) > MOST:
+        raise ShapeError(f"the size {digits[:30]} is beyond {MOST}, the most that an axis can have")
+    return int(digits)
+
+
 def _symbol(name: str, low: int, high: int, opt: int | None, multiple: int) -> Symbol:
     if high < low:
         raise ShapeError(f"the range {low}..{high} is empty; the smaller size comes first")
@@ -182,7 +189,7 @@ def _extent(text: str, name: str) -> int | Symbol:
     found = _EXTENT.fullmatch(text)
     if not found:
         raise ShapeError(f"{name}={text}: want a size (4) or a range (1..8, 1..8@4, 32..1024%32)")
-    low, high, opt, multiple = (int(g) if g else None for g in found.groups())
+    low, high, opt, multiple = (_size(g) if g else None for g in found.groups())
     assert low is not None
     if high is None:
         if opt is not None or multiple is not None:
@@ -238,7 +245,7 @@ class _Scanner:
         digits = self.match(r"\d+")
         if digits is None:
             raise self.fail(what)
-        return int(digits)
+        return _size(digits)
 
     def dims(self) -> tuple[DimSpec, ...]:
         if self.match(r"\(\)"):
@@ -258,7 +265,7 @@ class _Scanner:
         if digits is not None:
             if self.text[self.position : self.position + 2] == "..":
                 raise self.fail("brackets around a range, as in [1..512]")
-            return int(digits)
+            return _size(digits)
         quoted = self.match(r"'[^']*'|\"[^\"]*\"")
         name = quoted[1:-1] if quoted else self.match(_UNQUOTED)
         start = self.position

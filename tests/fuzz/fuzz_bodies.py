@@ -179,11 +179,11 @@ def microsoft(b: Any) -> bool:
         scales = b.weight((draws(b).random((n, -(-k // 32))) * 0.1).astype(np.float32))
         return add([x, w, scales], K=k, N=n, bits=4, block_size=32)
     kind = b.rng.choice((np.uint8, np.int8))
-    scale, zero = scalar(0.05), scalar(b.rng.randint(0, 9), kind)
+    scale, zero = scalar(0.0517), scalar(b.rng.randint(0, 9), kind)
     if not b.add("QuantizeLinear", [x, scale, zero]):
         return False
     q = b.last()
-    to = [scalar(0.08), scalar(3, kind)]
+    to = [scalar(0.0831), scalar(3, kind)]  # scales without ties
     if op == "MatMulIntegerToFloat":
         w = whole(b, (shape[-1], 8), np.int8)
         return add([q, w, scale, scalar(0.01), zero, scalar(0, np.int8)])

@@ -51,6 +51,8 @@ def test_symbols(text: str, extent: object) -> None:
         ("x:1x3x1..4", "column 8: want brackets"),
         ("x:1xmax_len", "quoted if it has an x"),
         ("x:Bx[5..3]", "column 5: the range 5..3 is empty"),
+        ("x:N[1..99999999999999999999]", "beyond 9223372036854775807"),
+        ("x:3x99999999999999999999", "beyond 9223372036854775807"),
         ("x:[1..8@9]", "9, is not in 1..8"),
         ("x:[1..64%32]", "begin and end with a multiple of 32"),
         ("N=a", "want a size"),

@@ -97,6 +97,29 @@ def test_an_exception_while_writing(tmp_path: Path) -> None:
         pass
 
 
+def test_devices_and_links_stay(tmp_path: Path) -> None:
+    """A pipe is written to, not replaced; a link points to the new content."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with replace_file(pipe) as file:
+            file.write(b"half")
+            file.seek(0)
+            file.write(b"f")
+        assert os.read(reader, 9) == b"falf"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    with replace_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe", "real"]
+
+
 def test_new_files_obey_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:

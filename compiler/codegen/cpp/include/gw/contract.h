@@ -28,6 +28,7 @@ struct Panels {
   const float* data = nullptr;  // tile column j starts at data + j * k * kNR
   int64_t k = 0;
   int64_t n = 0;
+  bool backwards = false;  // the order in which they are gone through
   int64_t count() const { return (n + kNR - 1) / kNR; }
 };
 
@@ -41,7 +42,7 @@ constexpr int64_t kNearBytes = 1 << 16;     // a right operand this small is not
 constexpr int64_t kTable = 4096;            // pointers of one row block (32 KiB of stack)
 constexpr int64_t kBlockTiles = 32;         // most row tiles that share a pass over the panels
 constexpr int64_t kFewTiles = 4;            // as many do when the panels fit in half of L2
-constexpr int64_t kSoonTiles = kNR / kSoonFloats;  // row tiles in which a whole panel is fetched
+constexpr int64_t kSoonTiles = kNR / soon_floats(Fetch::Soon);  // row tiles in which a whole panel is fetched
 constexpr int64_t kSerialFlops = 200000;    // below this a second thread costs more than it brings
 constexpr int64_t kUnitFlops = 100000;      // least work of one unit of the pool
 
@@ -142,20 +143,24 @@ inline void multiply(Rows source, const Panels& b, int64_t m0, int64_t m1, int64
                                       koff + i * taps, scratch);
         }
       }
-      for (int64_t panel = p0; panel < p1; ++panel) {
+      const bool at_ease = count >= kSoonTiles;
+      for (int64_t step = p0; step < p1; ++step) {
+        const int64_t panel = b.backwards ? p0 + p1 - 1 - step : step;
         const int nv = panel_vectors(b.n, panel);
         const float* data = b.data + panel * b.k * kNR;
-        const int64_t after = first + count < tiles || panel + 1 < p1 ? count - kSoonTiles : count;
-        const float* next = b.data + (panel + 1 < p1 ? panel + 1 : p0) * b.k * kNR;
-        const bool comes = big && count >= kSoonTiles;  // each panel but the first is fetched before
+        const int64_t wanted = at_ease ? kSoonTiles : kSoonTiles / 2;
+        const int64_t after = first + count < tiles || step + 1 < p1 ? count - wanted : count;
+        const int64_t follower = step + 1 == p1 ? (b.backwards ? p1 - 1 : p0) : panel + (b.backwards ? -1 : 1);
+        const float* next = b.data + follower * b.k * kNR;
+        const bool comes = big && count >= wanted;  // each panel but the first is fetched before
         for (int64_t i = 0; i < count; ++i) {
           const Tile& t = block[i];
           const bool start = m == m0 && first == 0;
-          const bool far = i == 0 && nv == kNV && (comes ? start && panel == p0 : big || (start && !near));
+          const bool far = i == 0 && nv == kNV && (comes ? start && step == p0 : big || (start && !near));
           const bool soon = comes && nv == kNV && i >= after;
-          const float* fetched = next + (soon ? i - after : 0) * kSoonFloats * b.k;
+          const float* fetched = next + (soon ? i - after : 0) * (kNR / wanted) * b.k;
           const micro_fn kernel = far    ? micros.first[t.rows - 1]
-                                  : soon ? micros.soon[t.rows - 1]
+                                  : soon ? micros.soon[at_ease][t.rows - 1]
                                          : micros.fn[t.rows - 1][nv - 1];
           if (!chunked) {
             kernel(t.taps.count, t.taps.run, at + i * taps * kMR, koff + i * taps, data, gap, tile, kNR,
@@ -194,10 +199,13 @@ inline void multiply_parallel(int64_t count, int64_t m, int64_t n, int64_t k, in
   const MicroTable& micros = m <= kSkinny ? skinny_table : micro_table;
   parallel_for(pool, count * s.row_blocks * s.panel_blocks, s.grain, [&](int64_t begin, int64_t end, int) {
     while (begin < end) {
-      // Units of one job and panel block that follow each other are one range of rows.
-      const int64_t row = begin % s.row_blocks, rest = begin / s.row_blocks;
-      const int64_t column = rest % s.panel_blocks, which = rest / s.panel_blocks;
-      const int64_t row_end = row + (end - begin) < s.row_blocks ? row + (end - begin) : s.row_blocks;
+      // Of several jobs all do a block of rows and panels before the next one: a thread then writes the
+      // whole of its pixels, and not the channels between those of another. Units of a lone job that follow
+      // each other are one range of rows.
+      const int64_t which = begin % count, rest = begin / count;
+      const int64_t row = rest % s.row_blocks, column = rest / s.row_blocks;
+      const int64_t more = count == 1 ? end - begin : 1;
+      const int64_t row_end = row + more < s.row_blocks ? row + more : s.row_blocks;
       const auto j = job(which);
       multiply(j.rows, j.panels, m * row / s.row_blocks, m * row_end / s.row_blocks,
                panels * column / s.panel_blocks, panels * (column + 1) / s.panel_blocks, j.batch,

@@ -20,6 +20,7 @@ struct Gemm {
   const float* b = nullptr;
   int64_t a_row_stride = 0;
   int64_t m = 0, n = 0, k = 0;
+  bool backwards = false;  // panels last to first: of two calls in turn, the second finds some in the cache
 };
 
 struct MatrixRows {
@@ -41,7 +42,7 @@ struct MatrixRows {
 template <class Epi>
 inline void gemm(const Gemm& g, const Epi& epi, const gw_pool* pool) {
   const auto job = [&](int64_t) {
-    return Job<MatrixRows>{{g.a, g.a_row_stride, g.k}, {g.b, g.k, g.n}, 0, 0};
+    return Job<MatrixRows>{{g.a, g.a_row_stride, g.k}, {g.b, g.k, g.n, g.backwards}, 0, 0};
   };
   multiply_parallel(1, g.m, g.n, g.k, g.m * g.k * 4, job, epi, pool);
 }

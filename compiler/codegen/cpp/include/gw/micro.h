@@ -24,12 +24,14 @@
 namespace gw GW_HIDDEN {
 
 constexpr int64_t kFetchAhead = 64 * kPanel;  // floats of the panel: 64 rows, some 200 ns
-constexpr int64_t kSoonFloats = 4;            // of what comes next, fetched a row of the panel
+// What a microkernel fetches meanwhile: nothing, its own panel some rows ahead, or what is needed next, `taps *
+// run * soon_floats(How)` floats from `soon` on, at a pace that memory keeps up with.
+enum class Fetch { None, Ahead, Soon, Sooner };
 
-// What a microkernel fetches meanwhile: nothing, its own panel some rows ahead, or what is needed next.
-enum class Fetch { None, Ahead, Soon };
+constexpr int64_t soon_floats(Fetch how) {
+  return how == Fetch::Soon ? 4 : (how == Fetch::Sooner ? 8 : 0);
+}
 
-// Fetch::Soon asks for taps * run * kSoonFloats floats from `soon` on, at a pace that memory keeps up with.
 typedef void (*micro_fn)(int64_t taps, int64_t run, const float* const* rows, const int64_t* koff,
                          const float* panel, int64_t gap, float* tile, int64_t ld, bool accumulate,
                          const float* soon);
@@ -64,7 +66,7 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
     GW_UNROLL
     for (int r = 0; r < MR; ++r) a[r] = rows[t * MR + r] + whole;
     const float* b = panel + koff[t] * W;
-    if (How == Fetch::Soon) soon += whole * kSoonFloats;
+    soon += whole * soon_floats(How);
     int64_t i = -whole * 4, next = gap * 4;  // bytes
     GW_OPAQUE(next);
     if (i < 0) {
@@ -86,8 +88,8 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
             for (int v = 0; v < NV; ++v) acc[u][r][v] = fma(av, bv[v], acc[u][r][v]);
           }
         }
-        if (How == Fetch::Soon)
-          __builtin_prefetch(reinterpret_cast<const char*>(soon) + i * kSoonFloats, 0, 2);
+        if (soon_floats(How) != 0)
+          __builtin_prefetch(reinterpret_cast<const char*>(soon) + i * soon_floats(How), 0, 2);
         b += KU * W;
         i += KU * 4;
         GW_OPAQUE(i);
@@ -119,11 +121,11 @@ GW_NOINLINE void micro(int64_t taps, int64_t run, const float* const* rows, cons
 constexpr int kSkinny = 4;  // problems of at most this many rows use skinny_table
 
 // fn[MR - 1][NV - 1] fetches nothing; for full panels, first[MR - 1] is for a first pass over one that may be
-// far away, soon[MR - 1] for passes while the next one comes.
+// far away, soon[.][MR - 1] for passes while the next one comes, fast or at ease.
 struct MicroTable {
   micro_fn fn[kMR][kNV];
   micro_fn first[kMR];
-  micro_fn soon[kMR];
+  micro_fn soon[2][kMR];
 };
 
 namespace micro_detail {
@@ -138,7 +140,8 @@ constexpr void fill(MicroTable& t) {
   t.fn[MR - 1][NV - 1] = micro<MR, NV, KU, Fetch::None>;
   if (NV == kNV) {
     t.first[MR - 1] = micro<MR, kNV, KU, Fetch::Ahead>;
-    t.soon[MR - 1] = micro<MR, kNV, KU, Fetch::Soon>;
+    t.soon[0][MR - 1] = micro<MR, kNV, KU, Fetch::Sooner>;
+    t.soon[1][MR - 1] = micro<MR, kNV, KU, Fetch::Soon>;
   }
   if constexpr (NV > 1) {
     fill<MR, NV - 1, Skinny>(t);

@@ -76,10 +76,11 @@ struct StoreRows {
 };
 
 inline void product(const float* a, int64_t a_stride, const float* b, int64_t m, int64_t n, int64_t k,
-                    float* out, int64_t out_stride, const float* bias, const gw_pool* pool) {
+                    float* out, int64_t out_stride, const float* bias, const gw_pool* pool,
+                    bool backwards = false) {
   Gemm g;
   g.a = a, g.b = b, g.a_row_stride = a_stride;
-  g.m = m, g.n = n, g.k = k;
+  g.m = m, g.n = n, g.k = k, g.backwards = backwards;
   gemm(g, StoreRows{out, bias, out_stride}, pool);
 }
 
@@ -118,7 +119,8 @@ inline void lstm_direction(const Recurrent& c, int64_t d, const float* projected
   if (c.c0) memcpy(cell, c.c0 + d * B * H, state_bytes); else memset(cell, 0, state_bytes);
   const float* r = c.r + d * packed_floats(H, width);
   for (int64_t s = 0; s < c.steps; ++s) {
-    product(h, H, r, B, width, H, gates, width, nullptr, pool);
+    // To and fro: weights larger than the cache are found there in part.
+    product(h, H, r, B, width, H, gates, width, nullptr, pool, s % 2 != 0);
     for (int64_t b = 0; b < B; ++b) {
       const Step step = step_of(c, s, b, reverse);
       float* GW_RESTRICT y = c.y ? c.y + step.t * c.y_step + d * c.y_direction + b * c.y_batch : nullptr;
@@ -169,9 +171,9 @@ inline void gru_direction(const Recurrent& c, int64_t d, const float* projected,
   const float* bias = c.bias && linear ? c.bias + d * 4 * H + 3 * H : nullptr;
   for (int64_t s = 0; s < c.steps; ++s) {
     if (linear) {
-      product(h, H, r, B, width, H, gates, width, nullptr, pool);
+      product(h, H, r, B, width, H, gates, width, nullptr, pool, s % 2 != 0);
     } else {
-      product(h, H, r, B, 2 * H, H, gates, width, nullptr, pool);
+      product(h, H, r, B, 2 * H, H, gates, width, nullptr, pool, s % 2 != 0);
       for (int64_t b = 0; b < B; ++b) {
         const float* GW_RESTRICT x = projected + (step_of(c, s, b, reverse).t * B + b) * width + H;
         const float* GW_RESTRICT g = gates + b * width + H;
@@ -179,7 +181,7 @@ inline void gru_direction(const Recurrent& c, int64_t d, const float* projected,
         const float* GW_RESTRICT hb = h + b * H;
         for (int64_t j = 0; j < H; ++j) to[j] = sigmoid(x[j] + g[j]) * hb[j];
       }
-      product(reset, H, r + two, B, H, H, gates + 2 * H, width, nullptr, pool);
+      product(reset, H, r + two, B, H, H, gates + 2 * H, width, nullptr, pool, s % 2 != 0);
     }
     for (int64_t b = 0; b < B; ++b) {
       const Step step = step_of(c, s, b, reverse);

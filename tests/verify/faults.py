@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from graphwright.compiler import driver
-from graphwright.compiler.ir.graph import Graph, Op
+from graphwright.compiler.codegen.kernel import EmittedLaunch
+from graphwright.compiler.ir.graph import Graph, Op, Value
 from graphwright.compiler.ir.literal import Literal
 from graphwright.compiler.ir.op import InferenceError
 from graphwright.compiler.passes.base import Group, Journal, Pass, PassResult, Pipeline, Rewrite
@@ -32,7 +35,7 @@ def another_op(op: Op, rng: np.random.Generator) -> Op | None:
     table = {
         "add": "sub", "sub": "add", "mul": "add", "maximum": "minimum", "relu": "neg",
         "gelu": "silu", "silu": "relu", "sigmoid": "tanh", "tanh": "sigmoid", "neg": "abs",
-        "hard_swish": "relu", "reduce_sum": "reduce_max", "reduce_mean": "reduce_max",
+        "hard_swish": "relu", "reduce_sum": "reduce_max", "reduce_mean": "reduce_max", "relayout": "neg",
     }  # fmt: skip
     return _twin(op, name=table[op.name]) if op.name in table else None
 
@@ -46,9 +49,9 @@ def wrong_axis(op: Op, rng: np.random.Generator) -> Op | None:
     if op.name == "transpose":
         permutation = list(attributes["permutation"])
         shape = op.operands[0].type.shape
-        for i in range(rank - 1):
-            if shape[permutation[i]] == shape[permutation[i + 1]]:
-                permutation[i], permutation[i + 1] = permutation[i + 1], permutation[i]
+        for i, j in itertools.combinations(range(rank), 2):
+            if shape[permutation[i]] == shape[permutation[j]]:
+                permutation[i], permutation[j] = permutation[j], permutation[i]
                 return _twin(op, attributes=attributes | {"permutation": tuple(permutation)})
     return None
 
@@ -79,7 +82,11 @@ def off_by_one(op: Op, rng: np.random.Generator) -> Op | None:
 
 
 def lost_cast(op: Op, rng: np.random.Generator) -> Op | None:
-    """A rounding that no longer happens."""
+    """A rounding or a change of type that no longer happens."""
+    if op.name == "cast" and op.operands[0].op is not None:
+        inner = op.operands[0].op
+        if inner.name == "cast" and inner.operands[0].type == op.result.type:
+            return _twin(op, name="abs", operands=[inner.operands[0]], attributes={})
     if op.name not in ("floor", "ceil", "round", "trunc", "clip"):
         return None
     return _twin(op, name="abs", operands=[op.operands[0]], attributes={})
@@ -200,6 +207,75 @@ class Saboteur:
         return Pipeline(tuple(map(wrap, Pipeline.parse(self.text).items))).run(
             graph, target, **options
         )
+
+
+LOOP = re.compile(r"(for \((?:int64_t|int) \w+ = [^;]+; \w+ < )([\w.]+)(; \+\+\w+\))")
+
+
+def off_by_one_bound(steps: list[Any], rng: np.random.Generator) -> tuple[list[Any], str] | None:
+    """One loop of one kernel ends an iteration too early, wherever the kernel is launched."""
+    kernels = {s.kernel.name: s.kernel for s in steps if isinstance(s, EmittedLaunch)}
+    names = [n for n, k in kernels.items() if LOOP.search(k.source)]
+    if not names:
+        return None
+    name = names[int(rng.integers(len(names)))]
+    loops = list(LOOP.finditer(kernels[name].source))
+    at = loops[int(rng.integers(len(loops)))]
+    source = kernels[name].source
+    wrong = f"{source[: at.start()]}{at[1]}{at[2]} - 1{at[3]}{source[at.end() :]}"
+    changed = [
+        replace(s, kernel=replace(s.kernel, source=wrong))
+        if isinstance(s, EmittedLaunch) and s.kernel.name == name
+        else s
+        for s in steps
+    ]
+    return changed, name
+
+
+def stale_buffer(steps: list[Any], rng: np.random.Generator) -> tuple[list[Any], str] | None:
+    """One launch reads an older value of the same type than it should."""
+    for index in rng.permutation(len(steps)):
+        step = steps[index]
+        if not isinstance(step, EmittedLaunch):
+            continue
+        older = [
+            s.arguments[w] for s in steps[:index] if isinstance(s, EmittedLaunch) for w in s.writes
+        ]
+        for place, argument in enumerate(step.arguments):
+            if place in step.writes or not isinstance(argument, Value):
+                continue
+            same = [v for v in older if isinstance(v, Value) and v is not argument
+                    and v.type == argument.type and v not in step.arguments]  # fmt: skip
+            if same:
+                arguments = list(step.arguments)
+                arguments[place] = same[int(rng.integers(len(same)))]
+                wrong = replace(step, arguments=tuple(arguments), in_place=())
+                return [*steps[:index], wrong, *steps[index + 1 :]], str(step.ops)
+    return None
+
+
+LAUNCH_FAULTS = {"off_by_one_bound": off_by_one_bound, "stale_buffer": stale_buffer}
+
+
+@contextmanager
+def wrong_launch(kind: str, seed: int, planted: list[tuple[str, list[int]]]) -> Iterator[None]:
+    """Within it, kernels' sources or launches are wrong; `planted` gets (what, ids of its ops)."""
+    emit = driver.emit_graph
+
+    def sabotaged(graph: Graph, *rest: Any, **more: Any) -> Any:
+        steps = emit(graph, *rest, **more)
+        found = LAUNCH_FAULTS[kind](steps, np.random.default_rng(seed))
+        assert found is not None, f"no place for {kind}"
+        wrong, what = found
+        ids = [i for a, b in zip(steps, wrong, strict=True) if a is not b for i in a.ops]
+        planted.append((what, ids))
+        return wrong
+
+    driver.emit_graph = sabotaged
+    try:
+        yield
+    finally:
+        driver.emit_graph = emit
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from faults import Saboteur, wrong_kernel
+from faults import Saboteur, wrong_kernel, wrong_launch
 from onnx import TensorProto, helper, numpy_helper
 
 from graphwright import compilation
@@ -21,8 +21,11 @@ from graphwright.runtime import load
 from graphwright.runtime.stepping import Stepper
 
 CPU = Target.parse("cpu")
-SEEDS = 42
+# Fifty faults drawn by seed, of which two may be missed: in rewrites, in the bodies that kernels are
+# emitted from, in loops' bounds of their sources, in the buffers that launches read.
+SEEDS = 32
 KERNEL_SEEDS = 8
+LAUNCH_SEEDS = 5
 FEED = {"x": np.random.default_rng(5).standard_normal((2, 3, 8, 8)).astype(np.float32)}
 
 
@@ -101,7 +104,7 @@ def plan(graph: Graph) -> list[tuple[int, int]]:
 
 
 def test_planted_rewrites_are_located(graph: Graph) -> None:
-    """The rule and its place, for 42 faults in rewrites drawn at random; two may be missed."""
+    """The rule and its place, for faults in rewrites drawn at random; one may be missed."""
     text = default_pipeline(CPU, 2)
     located, kinds, passes, missed = 0, set(), set(), []
     for number, seed in plan(graph):
@@ -136,6 +139,62 @@ def test_planted_kernels_are_located() -> None:
         assert done.checked > 3
         located += [f.op.id for f in done.faults] == ids
     assert located >= KERNEL_SEEDS - 1
+
+
+@pytest.mark.parametrize("kind", ["off_by_one_bound", "stale_buffer"])
+def test_planted_launches_are_located(graph: Graph, kind: str) -> None:
+    """Five faults of each kind whose effect is seen in the outputs: each is the first one found."""
+    want = evaluate(graph, FEED, compute=np.float64)
+    shown = 0
+    for seed in range(20 * LAUNCH_SEEDS):
+        planted: list[tuple[str, list[int]]] = []
+        with wrong_launch(kind, seed, planted):
+            built = compilation.build(model(), CompileOptions.make(target="cpu:x86-64-v3"))
+        assert built.assembly is not None
+        ((what, ids),) = planted
+        compiled = load(built.artifact.to_bytes(), threads=1)
+        got = [compiled.run(FEED)[n] for n in graph.output_names]
+        if all(difference(a, b).measure("relative") < 1e-3 for a, b in zip(got, want, strict=True)):
+            continue  # an iteration that computed nothing, a value that hardly differs
+        shown += 1
+        done = check_kernels(compiled, built.assembly, FEED, tolerance=1e-4)
+        assert done.faults and done.faults[0].op.id in ids, (seed, what)
+        assert {f.op.id for f in done.faults} <= set(ids), "those around it are not blamed"
+        if shown == LAUNCH_SEEDS:
+            return
+    raise AssertionError(f"only {shown} faults that show")
+
+
+def test_a_wrong_rewrite_in_each_pass(graph: Graph) -> None:
+    """Of every pass that rewrites this model one rewrite is made wrong, and found."""
+    text = default_pipeline(CPU, 2)
+    rewrites = Pipeline.parse(text).run(graph.clone(), CPU).journal.rewrites
+    want = evaluate(graph, FEED, compute=np.float64)
+    of_pass: dict[str, list[int]] = {}
+    for number, rewrite in enumerate(rewrites):
+        of_pass.setdefault(rewrite.pass_name, []).append(number)
+    located: set[str] = set()
+    for name, numbers in of_pass.items():
+        for attempt in range(60):
+            number, seed = numbers[attempt % len(numbers)], attempt
+            saboteur, trial = Saboteur(text, number, seed), graph.clone()
+            try:
+                saboteur.run(trial, CPU, verify=False)
+                got = evaluate(trial, FEED, compute=np.float64)
+            except Exception:  # a fault may break a later pass: then there is nothing to bisect
+                continue
+            pairs = zip(got, want, strict=True)
+            if not saboteur.planted or all(
+                difference(a, b).measure("relative") <= 1e-5 for a, b in pairs
+            ):
+                continue
+            again = Saboteur(text, number, seed)
+            fault = find_pass(graph, again, CPU, FEED)  # type: ignore[arg-type]
+            assert fault is not None and fault.name == name
+            located.add(name)
+            break
+    producing = {r.pass_name for r in rewrites if r.produced}
+    assert located == producing and len(located) >= 5, (located, producing)
 
 
 def test_a_right_model_has_no_fault(graph: Graph) -> None:

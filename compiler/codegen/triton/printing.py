@@ -266,7 +266,12 @@ class Printer:
             case Wrapped():
                 index = self.node(node.index, condition)
                 name, extent = self.name("row"), self.dim(node.extent)
-                self.line(f"{name} = {index}.to(tl.int64)")
+                whole = (
+                    f"tl.full((), {index}, tl.int64)"
+                    if isinstance(node.index, Number)
+                    else (f"{index}.to(tl.int64)")
+                )
+                self.line(f"{name} = {whole}")
                 self.line(f"{name} = tl.where({name} < 0, {name} + {extent}, {name})")
                 self.line(f"{name} = tl.minimum(tl.maximum({name}, 0), {extent} - 1)")
                 return name
@@ -293,6 +298,11 @@ class Printer:
         if not template:
             assert node.op is not None
             raise problem(node.op, f"it has no Triton spelling for {operand}")
+        for i, argument in enumerate(node.arguments):
+            # A literal has no methods.
+            if isinstance(argument, Number) and f"{{{i}}}.to(" in template:
+                kind = triton_type(argument.dtype)
+                arguments[i] = f"tl.full((), {arguments[i]}, {kind})"
         shown = {n: _attribute(v) for n, v in attributes.items()}
         if (
             self.rounds

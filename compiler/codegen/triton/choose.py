@@ -91,6 +91,9 @@ def choose(product: Product, capability: int) -> Config:
 
 def candidates(product: Product, capability: int) -> Iterator[Config]:
     """Every tile that suits the sizes and fits the shared memory of a capability."""
+    if product.bytes == 8:  # multiplied one by one
+        yield Config(16, 16, 16, 4, 2)
+        return
     among = capabilities() if capability in capabilities() else (capability,)
     shared = min(SHARED_BYTES.get(c, 99_000) for c in among)
     walk = product.step or product.depth

@@ -15,6 +15,7 @@ from graphwright.compiler.codegen.triton.printing import triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.ops.random import UNIFORM_BITS, key_of
+from graphwright.compiler.ir.types import U8
 
 BLOCK = 1024
 
@@ -50,7 +51,12 @@ def emit_bitcast(op: Op) -> list[EmittedLaunch]:
     flat = _Flat(op)
     p, dtype = flat.printer, flat.result.type.dtype
     bits = p.stored(Lowering(flat.region.domain).load(flat.region.inputs[0], flat.at))
-    p.line(f"whole = {bits}.to({triton_type(dtype)}, bitcast=True)")
+    if "bool" in (dtype.kind, op.attribute("source").kind):  # a byte in memory, one bit elsewhere
+        bits = f"{bits}.to({triton_type(U8)})"
+        text = f"({bits} != 0)" if dtype.kind == "bool" else bits
+        p.line(f"whole = {text}.to({triton_type(dtype)})")
+    else:
+        p.line(f"whole = {bits}.to({triton_type(dtype)}, bitcast=True)")
     flat.store("whole")
     summary = f"bits of {op.attribute('source')} as {dtype}, {flat.total} elements"
     return [flat.region.launch("bitcast", summary, p, flat.grid)]

@@ -137,11 +137,9 @@ class Region:
         """What makes a program's number or an `arange` an index: a cast, where 64 bits are needed."""
         return ".to(tl.int64)" if self.is_wide else ""
 
-    def is_aligned(self, value: Value) -> bool:
-        """Whether an operand or result certainly lies at a multiple of 16 bytes."""
-        outside = dict(zip((*self.inputs, *self.outputs), (*self.operands, *self.results),
-                           strict=True))  # fmt: skip
-        return dims.is_multiple(owner_of(outside[value])[1], 16)
+    def is_aligned(self, source: Value) -> bool:
+        """Whether an operand, by its value in the body, certainly lies at a multiple of 16 bytes."""
+        return _lies_aligned(self.operands[self.inputs.index(source)])
 
     def is_weight(self, value: Value) -> bool:
         """Whether an operand is known before any kernel runs."""
@@ -210,7 +208,7 @@ class Region:
             ),
             waits="    _wait()\n" in body,
             aligned=tuple(
-                i for i, v in enumerate((*self.inputs, *self.outputs)) if self.is_aligned(v)
+                i for i, v in enumerate((*self.operands, *self.results)) if _lies_aligned(v)
             )
             + tuple(len(dtypes) + i for i, e in enumerate(extra) if e.type.startswith("*")),
             num_warps=num_warps,
@@ -229,6 +227,10 @@ class Region:
             origins=self.op.origins,
             grid=grid,
         )
+
+
+def _lies_aligned(value: Value) -> bool:
+    return dims.is_multiple(owner_of(value)[1], 16)
 
 
 def _indented(text: str) -> str:

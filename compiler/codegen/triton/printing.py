@@ -65,6 +65,9 @@ def triton_type(dtype: DType) -> str:
     return f"tl.{TYPES[dtype.name]}"
 
 
+MOST_TERMS = 32  # of a sum on one line
+
+
 class Printer:
     """Prints nodes of one domain into `lines`, at the current indentation.
 
@@ -136,6 +139,12 @@ class Printer:
                 factors.append(str(abs(coefficient)))
             sign = "-" if coefficient < 0 else "+"
             parts.append(f"{sign} {' * '.join(factors)}")
+        if len(parts) > MOST_TERMS:  # Python's and Triton's parsers nest a level for each
+            chunks = [parts[i : i + MOST_TERMS] for i in range(0, len(parts), MOST_TERMS)]
+            names = [self.name("terms") for _ in chunks]
+            for name, chunk in zip(names, chunks, strict=True):
+                self.line(f"{name} = {' '.join(chunk).removeprefix('+ ')}")
+            return f"({' + '.join(names)})"
         text = " ".join(parts).removeprefix("+ ")
         return f"({text})" if " " in text else text
 
@@ -311,6 +320,13 @@ class Printer:
         ):
             template = "_gelu({0})"  # exact to 16 bits
         name = self.name(node.definition.name)
+        for i, argument in enumerate(node.arguments):
+            # A bare literal has no methods, and to libdevice the wrong type.
+            if isinstance(argument, Number) and (
+                f"{{{i}}}." in template or "libdevice" in template
+            ):
+                kind = triton_type(argument.dtype)
+                arguments[i] = f"tl.full([], {arguments[i]}, {kind})"
         self.line(f"{name} = {template.format(*arguments, **shown)}")
         target: Any = attributes.get("dtype")
         if node.definition.name == "cast" and target.is_float and target.bits < 32:
@@ -335,9 +351,10 @@ class Printer:
         if condition and not self._is_block(roots):
             # One address for a whole block takes the shape of its condition.
             offset = f"({offset} + ({condition}).to(tl.int32) * 0)"
-        guard = f", mask={mask}, other=0" if mask else ""
-        name = self.name(pointer.removeprefix("p_") or "x")
         stored = node.source.type.dtype
+        nothing = "0.0" if stored.is_float and stored.bits == 8 else "0"
+        guard = f", mask={mask}, other={nothing}" if mask else ""
+        name = self.name(pointer.removeprefix("p_") or "x")
         widen = f".to({triton_type(node.dtype)})" if widens and stored != node.dtype else ""
         self.line(f"{name} = tl.load({pointer} + {offset}{guard}){widen}")
         return name

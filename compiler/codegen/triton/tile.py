@@ -222,6 +222,12 @@ class Tile:
         precision = "tf32" if tf32 else "ieee"
 
         def step(a: str, b: str) -> None:
+            if dtype.bits == 64:  # not every Triton has the matrix units for it
+                self.printer.line(
+                    f"whole = {a}.to({type})[:, :, None] * {b}.to({type})[None, :, :]"
+                )
+                self.printer.line("sums += tl.sum(whole, axis=1)")
+                return
             self.printer.line(
                 f"sums = tl.dot({a}.to({type}), {b}.to({type}), sums, input_precision='{precision}')"
             )

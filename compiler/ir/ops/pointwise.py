@@ -29,7 +29,7 @@ from graphwright.compiler.ir.op import (
 )
 from graphwright.compiler.ir.ops import numerics
 from graphwright.compiler.ir.ops.precision import results, widen
-from graphwright.compiler.ir.types import BOOL, DType, TensorType
+from graphwright.compiler.ir.types import BOOL, F8E4M3, F8E5M2, DType, TensorType
 
 Accepts = Literal["float", "number", "signed", "integer", "bool", "any"]
 ResultRule = Literal["same", "bool", "dtype"]  # dtype: the attribute of that name
@@ -150,6 +150,14 @@ def _triton_cast(dtype: DType, attributes: Attributes) -> str:
         return (
             f"tl.clamp({{0}}, -{limit}, {limit}, propagate_nan=tl.PropagateNan.ALL).to({{dtype}})"
         )
+    if to in (F8E4M3, F8E5M2):
+        # Conversions limit what they cannot hold; here it is NaN, or infinite where there is such.
+        # (halfway between the largest number and the next one, numbers round to an even fraction)
+        past, code = ("> 464.0", 0x7F) if to is F8E4M3 else (">= 61440.0", 0x7C)
+        sign = "tl.where({0} < 0, 128, 0)"
+        bits = "{0}.to({dtype}).to(tl.uint8, bitcast=True).to(tl.int32)"
+        chosen = f"tl.where(tl.abs({{0}}) {past}, {sign} + {code}, {bits})"
+        return f"{chosen}.to(tl.uint8).to({{dtype}}, bitcast=True)"
     return "{0}.to({dtype})"
 
 

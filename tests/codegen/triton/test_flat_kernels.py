@@ -39,6 +39,19 @@ CASES = {
     "normal_f16": drawn("normal", "f16"),
     "bits_f32": bits("f32", "i32"),
     "bits_i16": bits("i16", "f16"),
+    "bits_bool": bits("bool", "u8"),
+}
+SMALL = {
+    **{
+        f"{kind}_{saturate}": """graph @g(N in 1..8) {
+  input %x: f32[N, 77]
+  %0 = OP
+  return %0 as "y"
+}
+""".replace("OP", f"cast(%x) {{dtype = !{kind}, saturate = {saturate}}} : {kind}[N, 77]")
+        for kind in ("f8e4m3fn", "f8e5m2")
+        for saturate in ("true", "false")
+    },
 }
 UNSEEDED = drawn("uniform", "f32", "low = 0.0")
 
@@ -65,12 +78,39 @@ def test_without_a_seed_numbers_are_others(results) -> None:
     assert abs(got.mean() - 0.5) < 0.05 and len(np.unique(got)) > 990
 
 
-@pytest.mark.parametrize("name", ["uniform_f64", "normal", "bits_i16"])
+@pytest.mark.parametrize("name", ["uniform_f64", "normal", "bits_i16", "bits_bool", *SMALL])
 def test_they_compile_for_hopper(name: str, tmp_path: Path) -> None:
-    _, launches = launches_of(CASES[name])
+    _, launches = launches_of((CASES | SMALL)[name])
     assert all(build(launch.kernel, "sm_90", tmp_path).image for launch in launches)
 
 
 def test_the_unseeded_one_compiles_for_hopper(tmp_path: Path) -> None:
     _, (launch,) = launches_of(UNSEEDED)
     assert build(launch.kernel, "sm_90", tmp_path).image
+
+
+def test_long_sums_are_split_and_views_are_aligned_by_themselves(tmp_path: Path) -> None:
+    extents = ", ".join(f"{d}*D{i} + {i + 1}" for i, d in enumerate((2, 3, 1, 5, 1)))
+    symbols = ", ".join(f"D{i} in 1..9" for i in range(5))
+    _, (launch,) = launches_of(
+        f"""graph @g({symbols}) {{
+  input %x: f32[{extents}]
+  %0 = neg(%x) : f32[{extents}]
+  return %0 as "y"
+}}
+"""
+    )
+    assert all(line.count(" + ") <= 32 for line in launch.kernel.source.splitlines())
+    _, launches = launches_of(
+        """graph @g() {
+  input %x: f32[6]
+  %0 = slice(%x) {starts = [2], sizes = [4], steps = [1]} : f32[4]
+  %1 = fused(%0) {region = "pointwise"} : f32[4]
+    body(%a0: f32[4]) {
+      return %a0
+    }
+  return %1 as "y"
+}
+"""
+    )
+    assert launches[-1].kernel.aligned == (1,)

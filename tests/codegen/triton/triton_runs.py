@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphwright.compiler.codegen.emit import emit
+from graphwright.compiler.codegen.emit import emit_graph
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.evaluate import evaluate
@@ -17,16 +17,16 @@ from graphwright.compiler.ir.graph import Graph, Value
 from graphwright.compiler.ir.layout import order_of
 from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 
 Case = tuple[Graph, EmittedLaunch | Sequence[EmittedLaunch], Mapping[str, int]]
 
 
 def launches_of(text: str, target: str = "cuda:sm_90") -> tuple[Graph, list[EmittedLaunch]]:
-    """The graph of a text with one op, and that op's launches."""
+    """The graph of a text, and the launches of its ops that are no views."""
     graph = parse_graph(text, registry=REGISTRY)
-    (op,) = graph.ops
-    steps = emit(op, Target.parse(target))
+    steps = emit_graph(graph, Target.parse(target), skip=lambda op: view_of(op) is not None)
     assert all(isinstance(s, EmittedLaunch) for s in steps)
     return graph, [s for s in steps if isinstance(s, EmittedLaunch)]
 

@@ -1,7 +1,7 @@
 """Ours beside torch (eager, torch.compile, torch.compile with freezing) on one GPU, in one run.
 
     python benchmarks/gpu.py [WORKLOAD ...] [--peers eager,graphs,frozen,autotune,onnxruntime]
-                             [--profile] [--output FILE.json]
+                             [--tune quick] [--tune-budget SECONDS] [--profile] [--output FILE.json]
 
 Networks come from gpu_models.py, with the same random weights for all.  Every answer is compared with
 the network in float32 on torch.  Times are medians of device events around one call after warm-up,
@@ -68,11 +68,14 @@ def error_of(got: Any, want: Any) -> float:
     return float((got.double() - want.double()).norm() / want.double().norm())
 
 
-def run_ours(net: Net, arguments: list[Any], want: Any, profile: bool) -> dict[str, Any]:
+def run_ours(
+    net: Net, arguments: list[Any], want: Any, profile: bool, **options: Any
+) -> dict[str, Any]:
     import torch
 
     start = time.perf_counter()
-    model = gw.compile(net.onnx(), target=f"cuda:sm_{torch.cuda.get_device_capability()[0]}0")
+    target = f"cuda:sm_{torch.cuda.get_device_capability()[0]}0"
+    model = gw.compile(net.onnx(), target=target, **options)
     compiled = time.perf_counter() - start
     out = [torch.full_like(want, float("nan"), dtype=getattr(torch, model.outputs[0].dtype))]
 
@@ -169,7 +172,9 @@ def run_onnxruntime(net: Net, arguments: list[Any], want: Any) -> dict[str, Any]
         return record | {"ms": milliseconds(lambda: session.run_with_iobinding(binding, options))}
 
 
-def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
+def measure(
+    name: str, peers: list[str], profile: bool, tuning: dict[str, Any] | None = None
+) -> dict[str, Any]:
     import torch
 
     make, floor = WORKLOADS[name]
@@ -179,9 +184,11 @@ def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
     wide = [a.float() if a.is_floating_point() else a for a in arguments]
     want = net.torch_module(torch.float32)(*wide)
     result: dict[str, Any] = {"floor_ms": floor, "gflop": net.flops / 1e9}
-    for who in ("ours", *peers):
+    for who in ("ours", *(["tuned"] if tuning else []), *peers):
         try:
-            if who == "ours":
+            if who == "tuned":
+                result[who] = run_ours(net, arguments, want, profile, **(tuning or {}))
+            elif who == "ours":
                 result[who] = run_ours(net, arguments, want, profile)
             elif who == "onnxruntime":
                 result[who] = run_onnxruntime(net, arguments, want)
@@ -196,7 +203,8 @@ def measure(name: str, peers: list[str], profile: bool) -> dict[str, Any]:
         torch.cuda.empty_cache()
     times = [result[p]["ms"] for p in peers if "ms" in result[p]]
     if times and "ms" in result["ours"]:
-        result["ratio"] = min(times) / result["ours"]["ms"]
+        mine = [result[w]["ms"] for w in ("ours", "tuned") if "ms" in result.get(w, {})]
+        result["ratio"] = min(times) / min(mine)
     return result
 
 
@@ -205,6 +213,8 @@ def measure_apart(name: str, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         command = [sys.executable, __file__, name, "--peers", given.peers, "--output", str(path)]
+        if given.tune:
+            command += ["--tune", given.tune, "--tune-budget", str(given.tune_budget)]
         subprocess.run(command + ["--profile"] * given.profile, check=False)
         return (
             json.loads(path.read_text())[name] if path.exists() else {"ours": {}, "floor_ms": 0.0}
@@ -212,6 +222,7 @@ def measure_apart(name: str, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(results: dict[str, dict[str, Any]], peers: list[str]) -> str:
+    peers = ["tuned", *peers]
     lines = [f"{'workload':28} {'floor':>7} {'ours':>8} " + " ".join(f"{p:>8}" for p in peers)
              + f" {'ratio':>6} launches error"]  # fmt: skip
     for name, r in results.items():
@@ -231,6 +242,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--tune", choices=("quick", "full"), help="ours again, tuned")
+    parser.add_argument("--tune-budget", type=float, default=60.0)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--seconds", type=float, default=3600.0, help="start nothing after this")
@@ -243,7 +256,8 @@ def main() -> None:
             print(f"no time left for {name}")
             continue
         if len(given.workloads) == 1:
-            results[name] = measure(name, peers, given.profile)
+            tuning = {"tune": given.tune, "tune_budget": given.tune_budget} if given.tune else None
+            results[name] = measure(name, peers, given.profile, tuning)
         else:
             results[name] = measure_apart(name, given)
         if given.output:

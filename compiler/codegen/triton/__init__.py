@@ -13,6 +13,7 @@ from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit
 from graphwright.compiler.codegen.triton.attention import emit_attention
 from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
+from graphwright.compiler.codegen.triton.depthwise import emit_depthwise
 from graphwright.compiler.codegen.triton.flat import emit_bitcast, emit_random
 from graphwright.compiler.codegen.triton.integer import (
     emit_conv_integer,
@@ -26,7 +27,7 @@ from graphwright.compiler.codegen.triton.printing import TYPES
 from graphwright.compiler.codegen.triton.recurrent import emit_recurrent
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
 from graphwright.compiler.codegen.triton.scatter import emit_scatter_elements, emit_scatter_nd
-from graphwright.compiler.codegen.triton.windows import emit_depthwise, emit_pool
+from graphwright.compiler.codegen.triton.windows import emit_pool
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.op import Kind
 

@@ -47,7 +47,8 @@ POINTERS: dict[str, str] = {
 # fmt: off
 FRAME_NAMES = (
     "across", "again_f", "again_i", "again_n", "again_o", "again_r", "again_z", "among",
-    "arrived", "batch", "best", "c", "cell", "centred", "column", "count", "d", "down", "e",
+    "arrived", "band", "batch", "best", "c", "cell", "centred", "column", "count", "d", "down", "dx", "e",
+    "image", "in_c", "in_column",
     "fade", "first", "fresh", "gate_f", "gate_i", "gate_n", "gate_o", "gate_r", "gate_z",
     "given_f", "given_i", "given_n", "given_o", "given_r", "given_z", "group", "held", "i",
     "in_d", "in_e", "in_j", "in_k", "in_m", "in_n", "in_range", "in_row", "j", "k", "largest",

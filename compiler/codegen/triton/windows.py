@@ -84,7 +84,7 @@ def _zeros(window: Window, name: str, value: str = "0") -> None:
     p.line(f"{name} = tl.full([{window.block}], {value}, {dtype})")
 
 
-def emit_depthwise(op: Op, root: Op) -> EmittedLaunch:
+def emit_flat_depthwise(op: Op, root: Op) -> EmittedLaunch:
     """A convolution whose groups have one input channel: every output channel from one of them."""
     x, w = root.operands[:2]
     kernel = tuple(n for n in w.type.shape[2:] if isinstance(n, int))

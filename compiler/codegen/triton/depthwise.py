@@ -149,9 +149,7 @@ def _emit_rows(op: Op, root: Op, block: Block) -> EmittedLaunch:
     return region.launch(stem, summary, p, grid, num_warps=block.warps)
 
 
-def _finish(
-    region: Region, p: Printer, root: Op, sums: str, name: str, at: Coordinates
-) -> None:
+def _finish(region: Region, p: Printer, root: Op, sums: str, name: str, at: Coordinates) -> None:
     """Bias, rounding, epilogue and stores of one row of pixels."""
     lowering = Lowering(region.domain)
     if len(root.operands) > 2:

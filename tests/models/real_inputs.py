@@ -63,7 +63,9 @@ def log_mel(sound: np.ndarray, bands: int = 80, window: int = 400, hop: int = 16
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     power = np.abs(np.fft.rfft(rows * hann, axis=1)) ** 2
 
-    def mel(hertz: np.ndarray) -> np.ndarray:  # linear to 1000 Hz, 27 steps for a factor of 6.4 above
+    def mel(
+        hertz: np.ndarray,
+    ) -> np.ndarray:  # linear to 1000 Hz, 27 steps for a factor of 6.4 above
         above = 15 + np.log(np.maximum(hertz, 1000) / 1000) * 27 / np.log(6.4)
         return np.where(hertz < 1000, 3 * hertz / 200, above)
 
@@ -174,7 +176,9 @@ def romanized(name: str, encode: Callable[..., Any], step: Callable[..., Any]) -
     tokens = json.loads((path.parent / "vocab.json").read_text())["tokens"]
     number = {t: i for i, t in enumerate(tokens)}
     ids = [number["<UNK_COUNTRY>"], number["<ROLE_UNKNOWN>"], *(number[c] for c in name), 2]
-    memory, mask, hidden = encode({"src": np.array([ids]), "src_mask": np.zeros((1, len(ids)), bool)})
+    memory, mask, hidden = encode(
+        {"src": np.array([ids]), "src_mask": np.zeros((1, len(ids)), bool)}
+    )
     prefix = [1]
     while len(prefix) < 32 and prefix[-1] != 2:
         feed = {"prefix": np.array([prefix]), "memory": memory, "src_mask": mask, "hidden": hidden}
@@ -206,7 +210,19 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 def minilm(path: Path) -> Case:
     sentences: Sequence[Sequence[int]] = (
         [101, 7592, 2088, 102],  # hello world
-        [101, 1996, 4248, 2829, 4419, 14523, 2058, 1996, 13971, 3899, 102],  # the quick brown fox ...
+        [
+            101,
+            1996,
+            4248,
+            2829,
+            4419,
+            14523,
+            2058,
+            1996,
+            13971,
+            3899,
+            102,
+        ],  # the quick brown fox ...
         [101, 1037, 4937, 4520, 2006, 1996, 13523, 102],  # a cat sits on the mat
     )
     feeds = [

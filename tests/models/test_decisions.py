@@ -95,7 +95,9 @@ def test_plausible_inputs(name: str) -> None:
     elif name == "piper-joe":
         assert cosine(got, want) > 0.9999
     else:
-        assert np.array_equal(got.reshape(len(got), -1).argmax(1), want.reshape(len(want), -1).argmax(1))
+        assert np.array_equal(
+            got.reshape(len(got), -1).argmax(1), want.reshape(len(want), -1).argmax(1)
+        )
 
 
 def test_reading_leaves_out_blanks_and_repetitions() -> None:

@@ -36,7 +36,7 @@ MLP = """graph @mlp(B in 1..4096) {
 
 
 def device_arch() -> str | None:
-    """The first GPU's compute capability, None without a GPU or the driver's bindings."""
+    """The first GPU's compute capability, None without a GPU or a driver."""
     try:
         from graphwright.runtime.cuda_driver import Device
 
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.gpu
 def artifact() -> tuple[Graph, bytes]:
     arch = device_arch()
     if arch is None:
-        pytest.skip("no CUDA device, or cuda-bindings is not installed")
+        pytest.skip("no CUDA device, or no driver")
     graph = parse_graph(MLP, registry=REGISTRY)
     options = CompileOptions.make(target=f"cuda:{arch}")
     return graph, compile_graph(graph.clone(), options.target, options).to_bytes()

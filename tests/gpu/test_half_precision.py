@@ -71,7 +71,7 @@ CONV = """graph @g() {
 def test_equals_the_reference_and_repeats(name):
     arch = device_arch()
     if arch is None:
-        pytest.skip("no CUDA device, or cuda-bindings is not installed")
+        pytest.skip("no CUDA device, or no driver")
     text = {"short": block(1, 70), "long": block(32, 256), "convolutions": CONV}[name]
     graph = parse_graph(text, registry=REGISTRY)
     options = CompileOptions.make(target=f"cuda:{arch}")

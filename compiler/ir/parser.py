@@ -127,10 +127,19 @@ class _Parser:
         return self.match(_IDENTIFIER, what)
 
     def string(self) -> str:
-        return json.loads(self.match(_STRING, "a quoted string"))
+        start = self.position
+        text = self.match(_STRING, "a quoted string")
+        try:
+            return json.loads(text)
+        except ValueError as error:  # a line's end, an unknown escape
+            self.fail(f"{text!r} is not a string: {error}", start)
 
     def integer(self) -> int:
-        return int(self.match(_INTEGER, "an integer"))
+        start = self.position
+        try:
+            return int(self.match(_INTEGER, "an integer"))
+        except ValueError:
+            self.fail("the integer has too many digits", start)
 
     def end(self) -> None:
         self.skip()

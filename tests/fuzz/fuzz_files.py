@@ -2,8 +2,10 @@
 
     python tests/fuzz/fuzz_files.py [--seeds 0:400] [--jobs 2]
 
-Even seeds damage a model's bytes, which is then imported, optimised and emitted; odd ones an
-artifact's, which is loaded and run when it is taken (digests refuse what they cover).
+By the seed's remainder, a model's bytes or its fields (fuzz_fields.py) are damaged, which is then
+imported, optimised and emitted; an artifact's bytes, which is loaded and run when it is taken (digests
+refuse what they cover); an artifact's manifest under right digests, which is loaded; the text of a
+graph, which is parsed and evaluated; the weights that a refit is given.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import collections
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,10 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "backend")]
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(Path(__file__).parent), str(TESTS / "backend"), str(TESTS / "runtime")]
 from backend_cases import Case  # noqa: E402
-from fuzz_generator import random_model  # noqa: E402
+from fuzz_fields import change_model, change_tree, damaged_text  # noqa: E402
+from fuzz_generator import WIDE_FROM, random_model  # noqa: E402
 from isolated import PATHS, Verdict, run_batches  # noqa: E402
+from test_hostile import members_of, with_manifest  # noqa: E402
 
 CASE_SECONDS = 10
 BASES = 6  # artifacts that are damaged
@@ -83,6 +89,66 @@ def try_artifact(seed: int) -> str:
     return "taken"
 
 
+def try_fields(seed: int) -> str:
+    from graphwright.compiler.driver import check_graph
+    from graphwright.compiler.options import CompileOptions
+    from graphwright.frontends.onnx import import_model
+
+    rng = random.Random(seed)
+    base = rng.randrange(10_000) + (WIDE_FROM if rng.random() < 0.7 else 0)
+    model = random_model(base)[0]
+    for _ in range(rng.randint(1, 2)):
+        change_model(model, rng)
+    options = CompileOptions.make(target="cpu:x86-64-v3", allow=("specialise",))
+    check_graph(import_model(model), options.target, options)
+    return "taken"
+
+
+def try_manifest(seed: int) -> str:
+    from graphwright.runtime import load
+
+    rng = random.Random(seed)
+    data, _ = artifact(rng.randrange(BASES))
+    load(with_manifest(data, lambda m: change_tree(m, rng)), threads=1)
+    return "taken"
+
+
+def try_text(seed: int) -> str:
+    """The text of a graph: parsed, verified, evaluated."""
+    from graphwright.compiler.ir.ops import REGISTRY
+    from graphwright.compiler.ir.parser import ParseError, parse_graph
+    from graphwright.compiler.ir.printer import print_graph
+    from graphwright.compiler.ir.verify import VerifyError, verify
+    from graphwright.errors import InvalidModelError
+    from graphwright.frontends.onnx import import_model
+
+    rng = random.Random(seed)
+    model, _, _ = random_model(rng.randrange(10_000) + WIDE_FROM)
+    text = print_graph(import_model(model))
+    try:
+        verify(parse_graph(damaged_text(text, rng), registry=REGISTRY, placeholders=True))
+    except (ParseError, VerifyError) as error:
+        raise InvalidModelError(str(error)) from error
+    return "taken"
+
+
+def try_refit(seed: int) -> str:
+    from graphwright.compiler.ir.ops import REGISTRY
+    from graphwright.compiler.refit import read_safetensors, refit
+
+    rng = random.Random(seed)
+    data, _ = artifact(rng.randrange(BASES))
+    with tempfile.TemporaryDirectory() as folder:
+        old, weights = Path(folder, "old.gw"), Path(folder, "w.safetensors")
+        old.write_bytes(data)
+        weights.write_bytes(damaged(members_of(data)["weights.safetensors"], rng))
+        refit(old, read_safetensors(weights), registry=REGISTRY)
+    return "taken"
+
+
+WAYS = (try_model, try_artifact, try_fields, try_manifest, try_fields, try_text, try_refit)
+
+
 def work(cases: Sequence[Case], pipe: Connection, quick: bool) -> None:
     """In the child: one damaged file after another."""
     from graphwright.errors import CompileError, GraphwrightError
@@ -95,7 +161,8 @@ def work(cases: Sequence[Case], pipe: Connection, quick: bool) -> None:
         seed = int(case.name.removeprefix("file"))
         status, message = "taken", ""
         try:
-            (try_artifact if seed % 2 else try_model)(seed)
+            with np.errstate(all="ignore"):
+                WAYS[seed % len(WAYS)](seed)
         except CompileError as error:  # says that it is our fault
             status, message = "error", str(error)[:500]
         except GraphwrightError:

@@ -151,7 +151,9 @@ def quantized(b: Any) -> bool:
     if style == "qlinear":
         op = "QLinearConv" if is_image else "QLinearMatMul"
         names = [q, scale, zero, w, w_scale, w_zero, y_scale, y_zero]
-        if len(shape) == 4 and is_image and b.rng.random() < 0.5:  # the reference's is for images
+        if is_image and len(shape) != 4:
+            return False  # the reference's QLinearConv is for images
+        if is_image and b.rng.random() < 0.5:
             names.append(b.weight(draws(b).integers(-1000, 1000, wide, np.int32)))
         if b.arrays[y_zero].dtype != b.arrays[q].dtype:
             names[7] = b.weight(np.array(7, b.arrays[q].dtype))

@@ -44,7 +44,8 @@ STREAM = ((0.5, 0.3e6), (2, 0.7e6), (8, 1.9e6), (16, 2.6e6), (32, 3.3e6), (64, 3
 class Config:
     """A tile of rows x columns, in steps of `block_k`; the depth in `splits` parts.
 
-    `streamed`: operands come through tensor descriptors, and programs loop over tiles.
+    `streamed`: operands come through tensor descriptors, and programs loop over tiles.  `halves`: so
+    does the result, half of a tile's columns after the other, while the next tile is loaded.
     """
 
     block_m: int
@@ -54,6 +55,7 @@ class Config:
     stages: int
     splits: int = 1
     streamed: bool = False
+    halves: bool = False
 
     def __str__(self) -> str:
         more = (
@@ -81,6 +83,7 @@ class Product:
     gathers: bool = False  # elements of the left operand are found one by one
     can_split: bool = False
     can_stream: bool = False
+    can_halve: bool = False
 
 
 def choose(product: Product, capability: int) -> Config:
@@ -127,7 +130,8 @@ def candidates(product: Product, capability: int) -> Iterator[Config]:
             warps = 8 if m * n > 128 * 128 else 4
             if n <= widest_n and product.depth >= 64:
                 found = True
-                yield Config(m, n, 64, warps, stages, streamed=True)
+                for halves in (True, False) if product.can_halve else (False,):
+                    yield Config(m, n, 64, warps, stages, streamed=True, halves=halves)
     if not found:
         yield Config(min(widest_m, 32), min(widest_n, 32), product.least_step, 4, 2)
 
@@ -181,7 +185,8 @@ def estimate(product: Product, c: Config) -> float:
     if c.streamed:
         waves = math.ceil(tiles / MULTIPROCESSORS)
         one = max(work / STREAMED[c.block_m, c.block_n], moved / NEAR_RATE)
-        return FIXED + LATENCY + max(waves * (steps * one + 0.4), whole / stream_rate(whole))
+        end = 0.1 if c.halves else 0.4
+        return FIXED + LATENCY + max(waves * (steps * one + end), whole / stream_rate(whole))
     programs = tiles * c.splits
     resident = max(
         1,

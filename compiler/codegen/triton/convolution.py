@@ -15,7 +15,7 @@ from graphwright.compiler.codegen.scalar import Node, Number, compute_dtype
 from graphwright.compiler.codegen.triton.arch import capability
 from graphwright.compiler.codegen.triton.choose import choose
 from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates
-from graphwright.compiler.codegen.triton.matmul import store_product
+from graphwright.compiler.codegen.triton.matmul import result_matrix, store_product
 from graphwright.compiler.codegen.triton.tile import Tile, can_stream, matrix_of
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
@@ -75,7 +75,11 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
     by_tap = inner_order and not lone and channels % 16 == 0 and dtype.bits <= 32
     step = channels if by_tap else 0
     gathers = not lone and not by_tap and not (inner_order and channels % 4 == 0)
-    product = tile.product(dtype, step=step, tf32=tf32, can_stream=streams, gathers=gathers)
+    result = result_matrix(region, root, tile, at) if streams else None
+    product = tile.product(
+        dtype, step=step, tf32=tf32, can_stream=streams, gathers=gathers,
+        can_halve=result is not None,
+    )  # fmt: skip
     config = choose(product, capability())
     inner_weights = w.type.layout is not None and w.type.layout.order[-1] == 1
     whole = groups == 1 and (lone or (inner_weights and inner_order))
@@ -99,9 +103,11 @@ def emit_convolution(op: Op, root: Op) -> EmittedLaunch:
             left, right = elements(places, found[len(kernel) if inner_order else 0])
         tile.sum_products(dtype, lambda: left, lambda: right, tf32=tf32)
     with tile.finished():
-        store_product(
-            region, root, tile.printer, at, (tile.m, tile.n), bias=bias, bias_at=(filters,)
-        )
+        for store in tile.halves(result) if config.halves and result is not None else (None,):
+            store_product(
+                region, root, tile.printer, at, (tile.m, tile.n), bias=bias, bias_at=(filters,),
+                store=store,
+            )  # fmt: skip
     summary = f"convolution of {pixels} pixels, {columns} x {tile.depth} in {groups} groups"
     stem = "_".join(o.name for o in region.body.ops)
     return region.launch(

@@ -138,7 +138,11 @@ class Region:
         return ".to(tl.int64)" if self.is_wide else ""
 
     def is_aligned(self, source: Value) -> bool:
-        """Whether an operand, by its value in the body, certainly lies at a multiple of 16 bytes."""
+        """Whether an operand or result, by its value in the body, certainly lies at a multiple of 16
+        bytes.
+        """
+        if source not in self.inputs:
+            return _lies_aligned(self.results[self.outputs.index(source)])
         return _lies_aligned(self.operands[self.inputs.index(source)])
 
     def is_weight(self, value: Value) -> bool:

@@ -5,7 +5,7 @@ fp32 stays fp32 (`input_precision="ieee"`); sums are kept in fp32 in a fixed ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import (
@@ -15,7 +15,7 @@ from graphwright.compiler.codegen.lower import (
     problem,
     reshape_coordinates,
 )
-from graphwright.compiler.codegen.scalar import Given, Node, compute_dtype
+from graphwright.compiler.codegen.scalar import Given, Load, Node, compute_dtype
 from graphwright.compiler.codegen.triton.arch import capability
 from graphwright.compiler.codegen.triton.choose import MULTIPROCESSORS, choose
 from graphwright.compiler.codegen.triton.kernels import (
@@ -24,7 +24,7 @@ from graphwright.compiler.codegen.triton.kernels import (
     next_power_of_two,
 )
 from graphwright.compiler.codegen.triton.printing import Printer
-from graphwright.compiler.codegen.triton.tile import Tile, can_stream, matrix_of
+from graphwright.compiler.codegen.triton.tile import Matrix, Tile, can_stream, matrix_of
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim, Shape, Symbol
 from graphwright.compiler.ir.graph import Op, Value
@@ -108,7 +108,11 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
         and left_matrix.strides[1] == 1
     )
     tf32 = bool(root.attribute("tf32"))
-    config = choose(tile.product(a.type.dtype, tf32=tf32, can_stream=streams), capability())
+    result = result_matrix(region, root, tile, frame.at) if streams else None
+    product = tile.product(
+        a.type.dtype, tf32=tf32, can_stream=streams, can_halve=result is not None
+    )
+    config = choose(product, capability())
     tile.open(config)
     if config.streamed:
         assert left_matrix is not None and right_matrix is not None
@@ -116,7 +120,8 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
     else:
         tile.sum_products(a.type.dtype, lambda: left, lambda: right, tf32=tf32)
     with tile.finished():
-        store_product(region, root, tile.printer, frame.at, (tile.m, tile.n))
+        for store in tile.halves(result) if config.halves and result is not None else (None,):
+            store_product(region, root, tile.printer, frame.at, (tile.m, tile.n), store=store)
     return region.launch(
         stem, summary, tile.printer, tile.grid, num_warps=config.warps, num_stages=config.stages,
         extra=tile.extra,
@@ -187,6 +192,19 @@ def _emit_few_rows(
     return region.launch(stem, summary, p, grid, num_warps=4)
 
 
+def result_matrix(region: Region, root: Op, tile: Tile, at: Coordinates) -> Matrix | None:
+    """The memory of the only result, where a tensor descriptor can describe it."""
+    if len(region.outputs) != 1 or not follows(region.outputs[0], root):
+        return None
+    (value,) = region.outputs
+    _, where = store_coordinates(value, at, root, region)
+    offset = offset_of(value.type, where, region.domain)
+    node = Lowering(region.domain).node(Load(value, offset, value.type.dtype))
+    matrix = matrix_of(node, tile.m, tile.n, region)
+    fits = can_stream(matrix, region) and matrix is not None and matrix.strides[1] == 1
+    return matrix if fits else None
+
+
 def store_product(
     region: Region,
     root: Op,
@@ -196,8 +214,9 @@ def store_product(
     *,
     bias: Value | None = None,
     bias_at: Coordinates = (),
+    store: Callable[[str], None] | None = None,
 ) -> None:
-    """Bias, epilogue and stores of the tile `sums`.
+    """Bias, epilogue and stores of the tile `sums`; the only result by `store` where it is given.
 
     `at` are the coordinates of the tile's elements in the contraction's result, `over` the loops
     of its rows and columns.
@@ -218,6 +237,9 @@ def store_product(
     for value, pointer in zip(region.outputs, region.out_pointers, strict=True):
         inner, where = store_coordinates(value, at, root, region)
         node = epilogue.at(inner, at)
+        if store is not None:
+            store(p.node(node))
+            continue
         offset = offset_of(value.type, where, region.domain)
         p.store(pointer, value.type.dtype, offset, node, symbols)
 

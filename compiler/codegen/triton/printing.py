@@ -53,7 +53,7 @@ FRAME_NAMES = (
     "given_f", "given_i", "given_n", "given_o", "given_r", "given_z", "group", "held", "i",
     "in_d", "in_e", "in_j", "in_k", "in_m", "in_n", "in_range", "in_row", "j", "k", "largest",
     "last", "left", "left_sums", "level", "limit", "line", "low", "m", "mean", "most", "n",
-    "other", "part", "partial", "peak", "place", "powers", "product", "query", "reduced",
+    "other", "pair", "part", "partial", "peak", "place", "powers", "product", "query", "reduced",
     "right", "right_sums", "row", "rows", "scale", "scores", "shifted", "split", "squares",
     "start", "state", "step", "sums", "sums_f", "sums_i", "sums_n", "sums_o", "sums_r",
     "sums_z", "taken", "tall", "tap", "tile", "total", "variance", "weights", "whole",

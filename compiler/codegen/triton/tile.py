@@ -104,7 +104,7 @@ class Tile:
 
     def product(
         self, dtype: DType, *, step: int = 0, tf32: bool = False, can_stream: bool = False,
-        gathers: bool = False,
+        gathers: bool = False, can_halve: bool = False,
     ) -> Product:  # fmt: skip
         """What the choice of a configuration must know."""
         sizes = (self.rows, self.columns, self.depth, self.parts)
@@ -114,6 +114,7 @@ class Tile:
             rows, columns, depth, parts, dtype.bytes, step=step,
             exact=dtype.bits >= 32 and not tf32, gathers=gathers,
             can_split=static and dtype.bits < 64, can_stream=can_stream,
+            can_halve=can_halve,
         )  # fmt: skip
 
     # -- the frame of a kernel
@@ -344,6 +345,37 @@ class Tile:
         )
 
     # -- the end
+
+    def halves(self, result: Matrix) -> Generator[Callable[[str], None]]:
+        """For each half of a finished tile's columns, bound as `sums`: what stores a block of it."""
+        p, config = self.printer, self.config
+        m, half = config.block_m, config.block_n // 2
+        type = result.load.source.type.dtype
+        element = {"float16": "fp16", "bfloat16": "bf16"}[TYPES[type.name]]
+        number = len(self.region.inputs) + self.region.outputs.index(result.load.source)
+        self.extra.append(
+            Extra(
+                "d_result",
+                f"tensordesc<{element}[{m},{half}]>",
+                f"map:{number}",
+                scalars=(self.rows, self.columns, *result.strides),
+            )
+        )
+        p.line(f"pair = tl.permute(tl.reshape(sums, ({m}, 2, {half})), (0, 2, 1))")
+        p.line("sums0, sums1 = tl.split(pair)")
+        for i in range(2):
+            p.forget(self.n)
+            first = f"across * {config.block_n} + {i * half}"
+            p.line(f"n = {first} + tl.arange(0, {half})")
+            self._mask_columns()
+            self._bind_columns()
+            p.line(f"sums = sums{i}")
+            place = f"[down * {m}, {first}]"
+
+            def store(text: str, place: str = place) -> None:
+                p.line(f"d_result.store({place}, tl.cast({text}, {triton_type(type)}))")
+
+            yield store
 
     @contextmanager
     def finished(self) -> Generator[None]:

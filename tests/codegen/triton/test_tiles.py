@@ -15,6 +15,7 @@ from graphwright.compiler.codegen.triton.choose import Config, Product, candidat
 from graphwright.compiler.target import Target
 
 STREAMED = Config(64, 64, 64, 4, 3, streamed=True)
+HALVES = Config(64, 64, 64, 4, 3, streamed=True, halves=True)
 SPLIT = Config(32, 32, 32, 4, 3, splits=3)
 PLAIN = Config(32, 64, 32, 4, 3)
 
@@ -99,6 +100,9 @@ CASES = {
     "conv3": (convolution_text("2", 32, 48, 3, 1), None),
     "conv3_split": (convolution_text("2", 32, 48, 3, 2), SPLIT),
     "conv3_symbolic": (convolution_text("N", 64, 40, 3, 1), PLAIN),
+    "halves": (product("B"), HALVES),
+    "halves_transposed": (product("2, B", "[80, 96]", TRANSPOSE), HALVES),
+    "conv1_halves": (convolution_text("N", 64, 72, 1, 1), HALVES),
     "conv1": (convolution_text("N", 64, 72, 1, 1), STREAMED),
     "conv1_strided": (convolution_text("2", 32, 48, 1, 2), PLAIN),
     "conv_first": (convolution_text("1", 3, 32, 7, 2), None),
@@ -140,10 +144,10 @@ def test_compiles_without_a_gpu(name, tmp_path, monkeypatch):
     _, launch = emitted(name, monkeypatch)
     cubin = build(launch.kernel, "sm_90", tmp_path)
     assert cubin.kernel.waits
-    streamed = CASES[name][1] is STREAMED
+    streamed = CASES[name][1] in (STREAMED, HALVES)
     assert ("for tile in tl.range" in launch.kernel.source) == streamed
     maps = [p for p in cubin.kernel.parameters if p.startswith("map:")]
-    assert len(maps) == (2 if streamed else 0)
+    assert len(maps) == (3 if CASES[name][1] == HALVES else 2 if streamed else 0)
     assert build(launch.kernel, "sm_90", tmp_path) == cubin  # from the cache
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 _MEASURE = """
 import json, time, numpy as np
@@ -28,6 +30,30 @@ class Machine:
 
     flops: float
     bandwidth: float
+
+
+def measure_device(repeats: int = 20) -> Machine:
+    """The current GPU's rates by torch, where it is installed: a product in fp32 and a copy on the
+    device.  Raises ImportError without torch.
+    """
+    torch: Any = importlib.import_module("torch")
+
+    def best(run: Any) -> float:
+        times: list[float] = []
+        for _ in range(repeats):
+            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            marks[0].record()
+            run()
+            marks[1].record()
+            torch.cuda.synchronize()
+            times.append(marks[0].elapsed_time(marks[1]) * 1e-3)
+        return min(times)
+
+    n = 8192
+    a = torch.randn(n, n, device="cuda")
+    x = torch.ones(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+    return Machine(2 * n**3 / best(lambda: a @ a), 2 * 4 * (1 << 28) / best(lambda: y.copy_(x)))
 
 
 def measure_machine(threads: int) -> Machine:

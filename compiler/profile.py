@@ -1,8 +1,9 @@
-"""Where the time of a CPU model goes: every launch timed, with what it moves and multiplies.
+"""Where the time of a model goes: every launch timed, with what it moves and multiplies.
 
-The model runs by steps (runtime/stepping.py); the time of a launch is that of its native call.
+A CPU model runs by steps (runtime/stepping.py); the time of a launch is that of its native call.
 What Python does between launches is not in it, so that the sum is comparable with a normal call:
-the rest of such a call is what the launches do not explain.
+the rest of such a call is what the launches do not explain.  A CUDA model's launches are timed by
+events, and so are the graphs of a normal call (profile_cuda.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from graphwright.compiler.ir.evaluate import bind_symbols
 from graphwright.compiler.ir.graph import Graph, Op
 from graphwright.compiler.machine import Machine
 from graphwright.compiler.precision import multiply_accumulates
+from graphwright.runtime.executor import CpuExecutor
 from graphwright.runtime.model import CompiledModel
 from graphwright.runtime.stepping import Stepper
 
@@ -52,7 +54,9 @@ class LaunchProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`end_to_end`: median seconds of a normal call; `explained`: the sum of the launches' medians."""
+    """`end_to_end`: median seconds of a normal call, on a GPU of its graphs on the device;
+    `explained`: the sum of the launches' medians; `gaps`: what is left between them.
+    """
 
     launches: tuple[LaunchProfile, ...]
     end_to_end: float
@@ -61,6 +65,10 @@ class Profile:
     @property
     def explained(self) -> float:
         return sum(launch.seconds for launch in self.launches)
+
+    @property
+    def gaps(self) -> float:
+        return self.end_to_end - self.explained
 
     def to_json(self, machine: Machine | None = None) -> dict[str, Any]:
         """Plain data; times in seconds."""
@@ -71,6 +79,7 @@ class Profile:
         return {
             "end_to_end": self.end_to_end,
             "explained": self.explained,
+            "gaps": self.gaps,
             "runs": self.runs,
             "launches": rows,
             **({"machine": asdict(machine)} if machine else {}),
@@ -109,13 +118,49 @@ def profile_model(
     """Times launches for about `duration` seconds, in turns with normal calls.
 
     `graph` is the final one and `ops` its ops by the ids that launches have: without them bytes
-    and FLOPs are 0.  Raises InputError for a model that is not on the CPU.
+    and FLOPs are 0.
     """
-    stepper = Stepper(model)
-    variant = model.variant
     spent: dict[int, list[float]] = {}
     times: dict[int, int] = {}
     whole: list[float] = []
+    if isinstance(model.executor, CpuExecutor):
+        runs = _time_cpu(model, feed, duration, spent, times, whole)
+    else:
+        runs = _time_cuda(model, feed, duration, spent, times, whole)
+    return _table(model, feed, graph, ops, spent, times, whole, runs)
+
+
+def _time_cuda(
+    model: CompiledModel,
+    feed: Mapping[str, np.ndarray],
+    duration: float,
+    spent: dict[int, list[float]],
+    times: dict[int, int],
+    whole: list[float],
+) -> int:
+    from graphwright.compiler.profile_cuda import DeviceTimes
+
+    device = DeviceTimes(model, feed)
+    runs = 0
+    end = time.perf_counter() + duration
+    while runs < 3 or time.perf_counter() < end:
+        whole.append(device.whole())
+        for number, seconds in device.launches().items():
+            spent.setdefault(number, []).append(seconds)
+            times[number] = times.get(number, 0) + 1
+        runs += 1
+    return runs
+
+
+def _time_cpu(
+    model: CompiledModel,
+    feed: Mapping[str, np.ndarray],
+    duration: float,
+    spent: dict[int, list[float]],
+    times: dict[int, int],
+    whole: list[float],
+) -> int:
+    stepper = Stepper(model)
     current: dict[int, float] = {}
 
     def timed(number: int, call: Callable[[], int]) -> int:
@@ -141,6 +186,20 @@ def profile_model(
             for number, seconds in current.items():
                 spent.setdefault(number, []).append(seconds)
             runs += 1
+    return runs
+
+
+def _table(
+    model: CompiledModel,
+    feed: Mapping[str, np.ndarray],
+    graph: Graph | None,
+    ops: Mapping[int, Op] | None,
+    spent: Mapping[int, list[float]],
+    times: Mapping[int, int],
+    whole: list[float],
+    runs: int,
+) -> Profile:
+    variant = model.variant
     binding = None
     if graph is not None:
         binding = bind_symbols(graph, [np.asarray(feed[v.name]) for v in graph.inputs])

@@ -10,9 +10,8 @@ import numpy as np
 
 from graphwright.compiler.cli.artifact_graph import read_graph
 from graphwright.compiler.cli.console import Console, seconds_text, table, write_file, write_json
-from graphwright.compiler.machine import Machine, measure_machine
+from graphwright.compiler.machine import Machine, measure_device, measure_machine
 from graphwright.compiler.profile import LaunchProfile, Profile, profile_model
-from graphwright.errors import InputError
 from graphwright.runtime import CompiledModel
 from graphwright.runtime.executor import CpuExecutor
 
@@ -31,7 +30,7 @@ def run_profile(
     """Profiles, prints a table by kernel, writes the files asked for."""
     graph, ops = read_graph(model.artifact)
     with console.stage("measuring the machine", still=True):
-        machine = measure_machine(_threads(model))
+        machine = _machine(model)
     with console.stage("timing kernels", still=True):
         profile = profile_model(model, feed, duration, graph=graph, ops=ops)
     if json_to:
@@ -43,15 +42,18 @@ def run_profile(
         show(profile, machine, console)
 
 
-def _threads(model: CompiledModel) -> int:
-    """How many threads take part in a call.  Raises InputError for a model that is not on the CPU."""
+def _machine(model: CompiledModel) -> Machine | None:
+    """Rates of what the model runs on; None where they cannot be measured."""
     executor = model.executor
-    if not isinstance(executor, CpuExecutor):
-        raise InputError(f"--profile times CPU kernels; this model runs on {model.device}")
-    return executor.pool.threads
+    if isinstance(executor, CpuExecutor):
+        return measure_machine(executor.pool.threads)
+    try:
+        return measure_device()
+    except (ImportError, RuntimeError):
+        return None
 
 
-def show(profile: Profile, machine: Machine, console: Console) -> None:
+def show(profile: Profile, machine: Machine | None, console: Console) -> None:
     """Kernels by time, equal ones together."""
     groups: dict[str, list[LaunchProfile]] = {}
     for launch in profile.launches:
@@ -68,7 +70,7 @@ def show(profile: Profile, machine: Machine, console: Console) -> None:
             seconds_text(seconds), f"{100 * seconds / (profile.explained or 1):.1f} %", len(members),
             f"{moved / seconds / 1e9:.1f}" if seconds and moved else "",
             f"{flops / seconds / 1e9:.0f}" if seconds and flops else "",
-            f"{100 * whole.roofline(machine):.0f} %" if moved else "", kernel, shown,
+            f"{100 * whole.roofline(machine):.0f} %" if moved and machine else "", kernel, shown,
         ])  # fmt: skip
     columns = [
         ">time",
@@ -86,12 +88,15 @@ def show(profile: Profile, machine: Machine, console: Console) -> None:
         console.show(f"{len(ordered) - SHOWN} more kernels take {seconds_text(rest)}")
     console.show(
         f"kernels {seconds_text(profile.explained)} of {seconds_text(profile.end_to_end)} a call, "
-        f"medians of {profile.runs} runs"
+        f"{seconds_text(max(profile.gaps, 0))} between them; medians of {profile.runs} runs"
     )
-    console.say(
-        f"the machine: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bandwidth / 1e9:.1f} GB/s (measured; "
-        "more than all of the roofline: from a cache, or in small integers)"
-    )
+    if machine is None:
+        console.say("the roofline is not known: measuring a GPU takes torch")
+    else:
+        console.say(
+            f"the machine: {machine.flops / 1e9:.0f} GFLOP/s, {machine.bandwidth / 1e9:.1f} GB/s (measured; "
+            "more than all of the roofline: from a cache, or in narrower numbers)"
+        )
     if abs(profile.explained - profile.end_to_end) > UNEXPLAINED * profile.end_to_end:
         console.warn(
             "the kernels do not add up to a call: this machine is busy, or its clock changes"

@@ -70,9 +70,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "compiler/viewer": (["graphwright.compiler.viewer", "graphwright.compiler.trace", ERRORS], STANDARD),
     "compiler/machine.py": ([], STANDARD),
     "compiler/profile.py": (
-        [IR, "graphwright.compiler.machine", "graphwright.compiler.precision", "graphwright.runtime"],
+        [IR, "graphwright.compiler.machine", "graphwright.compiler.precision",
+         "graphwright.compiler.profile_cuda", "graphwright.runtime"],
         STANDARD,
     ),
+    "compiler/profile_cuda.py": (["graphwright.runtime"], STANDARD),
     "compiler/timeline.py": ([IR, "graphwright.compiler.passes"], STANDARD),
     "compiler/precision.py": ([IR], STANDARD),
     "compiler/specialisation.py": ([IR, ERRORS], STANDARD),

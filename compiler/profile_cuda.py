@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from graphwright.runtime.cuda_driver import check
@@ -96,7 +97,7 @@ class DeviceTimes:
         driver = self._device.driver
         check("cuEventSynchronize", driver.cuEventSynchronize(marks[-1]))
         times: list[float] = []
-        for before, after in zip(marks, marks[1:], strict=False):
+        for before, after in pairwise(marks):
             took = ctypes.c_float()
             code = driver.cuEventElapsedTime(ctypes.byref(took), before, after)
             check("cuEventElapsedTime", code)

@@ -40,9 +40,19 @@ function compute() {
   return { before, after, marks: difference(before, after) };
 }
 
+const modulesOf = new WeakMap(); // Map from op key to path, by state
 function modulePaths(...states) {
   const found = new Map();
-  for (const state of states) for (const id of state.order) {
+  for (const state of new Set(states)) {
+    if (!modulesOf.has(state)) modulesOf.set(state, modulesIn(state));
+    for (const [key, path] of modulesOf.get(state)) found.set(key, path);
+  }
+  return found;
+}
+
+function modulesIn(state) {
+  const found = new Map();
+  for (const id of state.order) {
     const origin = state.ops.get(id).from?.[0];
     if (origin && origin.includes("/") && origin.replace(/^\//, "").includes("/")) found.set(String(id), origin.replace(/^\//, "").split("/").slice(0, -1).join("/"));
   }

@@ -13,33 +13,36 @@ class State {
     return new State(new Map(ops.map((op) => [op.id, op])), ops.map((op) => op.id), border, inputs);
   }
 
-  with(delta) {
-    if (!delta || !Object.keys(delta).length) return this;
-    const ops = new Map(this.ops);
-    let order = this.order;
-    if (delta.erase) {
-      const gone = new Set(delta.erase);
-      gone.forEach((id) => ops.delete(id));
-      order = order.filter((id) => !gone.has(id));
+  // The state after these deltas; this one stays as it is.
+  with(...deltas) {
+    deltas = deltas.filter((d) => d && Object.keys(d).length);
+    if (!deltas.length) return this;
+    const touched = deltas.some((d) => d.erase || d.add);
+    const made = new State(new Map(this.ops), touched ? this.order.slice() : this.order, { ...this.border }, this.inputs);
+    for (const delta of deltas) made._apply(delta);
+    return made;
+  }
+
+  _apply(delta) {
+    const { ops, order, border } = this;
+    for (const id of delta.erase || []) {
+      ops.delete(id);
+      order.splice(order.indexOf(id), 1);
     }
-    if (delta.add) {
-      order = order.slice();
-      for (const [anchor, record] of delta.add) {
-        ops.set(record.id, record);
-        order.splice(anchor === null ? order.length : order.indexOf(anchor), 0, record.id);
-      }
+    for (const [anchor, record] of delta.add || []) {
+      ops.set(record.id, record);
+      order.splice(anchor === null ? order.length : order.indexOf(anchor), 0, record.id);
     }
     for (const [id, fields] of delta.set || []) {
       const record = { ...ops.get(id), ...fields };
       for (const key of Object.keys(fields)) if (fields[key] === null) delete record[key];
       ops.set(id, record);
     }
-    const border = { ...this.border };
     for (const [key, value] of Object.entries(delta.border || {})) {
       if (value === null) delete border[key];
       else border[key] = value;
     }
-    return new State(ops, delta.order || order, border, this.inputs);
+    if (delta.order) this.order = delta.order.slice();
   }
 }
 
@@ -53,9 +56,8 @@ class History {
   before(pass) {
     while (this.after.length <= pass) {
       const each = this.passes[this.after.length - 1];
-      let state = this.after[this.after.length - 1];
-      for (const step of each.steps) state = state.with(step.delta);
-      this.after.push(state.with(each.rest));
+      const state = this.after[this.after.length - 1];
+      this.after.push(state.with(...each.steps.map((s) => s.delta), each.rest));
     }
     return this.after[pass];
   }
@@ -144,8 +146,14 @@ function opLines(record, names, indent = "") {
 }
 
 // What an op is, in a few words: a region says what it computes.
+const labels = new WeakMap(); // records are never changed
 function label(record) {
   if (record.op !== "fused" || !record.bodies) return record.op;
+  if (!labels.has(record)) labels.set(record, regionLabel(record));
+  return labels.get(record);
+}
+
+function regionLabel(record) {
   const inside = record.bodies[0].ops.filter((op) => op.op !== "constant").map((op) => op.op);
   const counts = new Map();
   inside.forEach((name) => counts.set(name, (counts.get(name) || 0) + 1));

@@ -191,6 +191,11 @@ def _check_attributes(op: Op) -> None:
             raise VerifyError(8, f"{print_op(op)}: attribute {name} is not immutable")
 
 
+# Regions of several roots, by the names that these may have (passes fuse-products and so on).
+_JOINED: dict[str, tuple[str, ...]] = {
+    "products": ("matmul", "rms_norm"),
+    "attention_step": ("attention", "scatter_elements"),
+}
 _ALLOWED: dict[str, tuple[Kind, ...]] = {
     "pointwise": (),
     "reduction": (Kind.REDUCTION,),
@@ -200,10 +205,16 @@ _ALLOWED: dict[str, tuple[Kind, ...]] = {
 
 def _check_region(op: Op) -> None:
     region = op.attributes["region"]
-    if region not in _ALLOWED:
-        raise VerifyError(10, f"{print_op(op)}: unknown region {region!r}")
     free = (Kind.POINTWISE, Kind.MOVEMENT, Kind.SOURCE)
     roots = [o for o in op.bodies[0].ops if o.kind not in free]
+    joined = _JOINED.get(region)
+    if joined is not None:
+        if not roots or any(o.name not in joined for o in roots):
+            inside = ", ".join(o.name for o in roots) or "none"
+            raise VerifyError(10, f"{print_op(op)}: a {region} region with the root ops {inside}")
+        return
+    if region not in _ALLOWED:
+        raise VerifyError(10, f"{print_op(op)}: unknown region {region!r}")
     want = _ALLOWED[region]
     if len(roots) != len(want) or any(o.kind not in want for o in roots):
         inside = ", ".join(o.name for o in roots) or "none"

@@ -10,6 +10,11 @@ from graphwright.compiler.target import Target
 # Regions that turn out equal are one.
 LOWER = "fuse,eliminate-common,separate-outputs"
 
+# Products of few rows and attention with a cache: regions of a GPU that join several.
+LOWER_GPU = (
+    "fuse,eliminate-common,fuse-attention-step,fuse-products,eliminate-dead,separate-outputs"
+)
+
 CLEAN = "(canonicalize,fold-constants,eliminate-common,eliminate-dead)*"
 SIMPLIFY = (
     "(raise-patterns{options},fold-batch-norm,decompose,canonicalize,fold-constants,"
@@ -42,6 +47,7 @@ def default_pipeline(
         contractions = "merge-siblings,pad-channels,fold-constants{dequantize=true},eliminate-dead"
     wide = target.kind == "cuda" and precision in ("fp32", "tf32")
     simplify = SIMPLIFY.replace("{options}", HALF_ATTENTION if wide else "")
+    lower = LOWER_GPU if target.kind == "cuda" else LOWER
     return (
-        f"eliminate-dead,{CLEAN},{simplify},{narrow}{contractions},propagate-layout,{LOWER},order"
+        f"eliminate-dead,{CLEAN},{simplify},{narrow}{contractions},propagate-layout,{lower},order"
     )

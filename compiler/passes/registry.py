@@ -20,6 +20,8 @@ NAMES: tuple[str, ...] = (
     "quantize-contractions",
     "propagate-layout",
     "fuse",
+    "fuse-products",
+    "fuse-attention-step",
     "separate-outputs",
     "order",
 )

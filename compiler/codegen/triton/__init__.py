@@ -11,6 +11,7 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch, Step
 from graphwright.compiler.codegen.lower import problem
 from graphwright.compiler.codegen.triton.along_axis import emit_cumulative, emit_top_k
 from graphwright.compiler.codegen.triton.attention import emit_attention
+from graphwright.compiler.codegen.triton.attention_step import emit_attention_step
 from graphwright.compiler.codegen.triton.conv_transpose import emit_conv_transpose
 from graphwright.compiler.codegen.triton.convolution import emit_convolution
 from graphwright.compiler.codegen.triton.depthwise import emit_depthwise
@@ -24,6 +25,7 @@ from graphwright.compiler.codegen.triton.matmul import emit_matmul
 from graphwright.compiler.codegen.triton.packed import emit_matmul_packed
 from graphwright.compiler.codegen.triton.pointwise import emit_pointwise
 from graphwright.compiler.codegen.triton.printing import TYPES
+from graphwright.compiler.codegen.triton.products import emit_products
 from graphwright.compiler.codegen.triton.recurrent import emit_recurrent
 from graphwright.compiler.codegen.triton.reduction import emit_reduction
 from graphwright.compiler.codegen.triton.scatter import emit_scatter_elements, emit_scatter_nd
@@ -68,6 +70,8 @@ TABLE: Mapping[str, Callable[[Op], Sequence[Step]]] = {
     "region:pointwise": lambda op: [emit_pointwise(op)],
     "region:reduction": emit_reduction,
     "region:contraction": lambda op: [emit_contraction(op)],
+    "region:products": lambda op: [emit_products(op)],
+    "region:attention_step": lambda op: [emit_attention_step(op)],
     **{
         key: lambda op: [emit_pointwise(op)]
         for key in (

@@ -98,6 +98,10 @@ def emit_matmul(op: Op, root: Op) -> EmittedLaunch:
         isinstance(rows, int) and rows <= FEW_ROWS and tile.parts == 1 and right_matrix is not None
         and right_matrix.strides[1] == 1 and a.type.dtype.bits < 64
     ):  # fmt: skip
+        from graphwright.compiler.codegen.triton.products import can_emit, emit_products
+
+        if can_emit(rows, tile.depth, tile.columns, a.type.dtype):
+            return emit_products(op)
         at = [tuple(_row_of(i, shape[:-1])) for i in range(rows)]
         return _emit_few_rows(region, root, tile, at, stem, summary)
     streams = (

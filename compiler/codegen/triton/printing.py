@@ -49,7 +49,7 @@ FRAME_NAMES = (
     "across", "again_f", "again_i", "again_n", "again_o", "again_r", "again_z", "among",
     "arrived", "band", "batch", "best", "c", "cell", "centred", "column", "count", "d", "down", "dx", "e",
     "image", "in_c", "in_column",
-    "fade", "first", "fresh", "gate_f", "gate_i", "gate_n", "gate_o", "gate_r", "gate_z",
+    "factor", "fade", "first", "fresh", "gate_f", "gate_i", "gate_n", "gate_o", "gate_r", "gate_z",
     "given_f", "given_i", "given_n", "given_o", "given_r", "given_z", "group", "held", "i",
     "in_d", "in_e", "in_j", "in_k", "in_m", "in_n", "in_range", "in_row", "j", "k", "largest",
     "last", "left", "left_sums", "level", "limit", "line", "low", "m", "mean", "most", "n",
@@ -57,6 +57,7 @@ FRAME_NAMES = (
     "right", "right_sums", "row", "rows", "scale", "scores", "shifted", "split", "squares",
     "start", "state", "step", "sums", "sums_f", "sums_i", "sums_n", "sums_o", "sums_r",
     "sums_z", "taken", "tall", "tap", "tile", "total", "variance", "weights", "whole",
+    "keys", "normed", "seen", "top", "values",
 )
 # fmt: on
 
@@ -103,6 +104,8 @@ class Printer:
         for derived in [s for s in self._bound if s in self.domain.definitions]:
             if symbol in self.roots(dims.of(derived)):
                 del self._bound[derived]
+        if symbol is not None:
+            self._masks.pop(symbol, None)
         self._names.clear()
 
     def line(self, text: str) -> None:
@@ -290,7 +293,7 @@ class Printer:
                 test, name = self.name("inside"), self.name("chosen")
                 self.line(f"{test} = {tests}")
                 both = f"{condition} & {test}" if condition else test
-                neither = f"{condition} & ~{test}" if condition else f"~{test}"
+                neither = f"{condition} & ~{test}" if condition else f"({test} == 0)"
                 if _is_zero(node.otherwise) and isinstance(node.then, Load):
                     return self.node(node.then, both)  # what is masked is loaded as zero
                 then, other = self.node(node.then, both), self.node(node.otherwise, neither)

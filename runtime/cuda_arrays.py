@@ -16,7 +16,7 @@ from graphwright.errors import InputError
 from graphwright.runtime.binding import Signature, describe
 from graphwright.runtime.cuda_context import HOST
 from graphwright.runtime.cuda_driver import Device
-from graphwright.runtime.device_arrays import CUDA, DeviceArray, borrow
+from graphwright.runtime.device_arrays import CUDA, DeviceArray, StateArray, borrow
 from graphwright.runtime.interop import as_array
 
 POINTER_ALIGNMENT = 16  # what kernels assume of every tensor
@@ -49,6 +49,8 @@ class Arrays:
             if spec.default is None:
                 raise InputError(f"input {spec.name!r} ({describe(spec)}) is missing")
             return self._weights[spec.default], self.default_shape(index), None
+        if type(value) is StateArray:
+            return value.address, value.shape, value
         if getattr(value, "is_cuda", False) and hasattr(value, "data_ptr"):  # a torch tensor
             name = str(value.dtype).removeprefix("torch.")
             found = value.get_device(), value.data_ptr(), tuple(value.shape), value.is_contiguous()

@@ -32,7 +32,7 @@ from graphwright.runtime.cuda_context import HOST, Context, Shapes
 from graphwright.runtime.cuda_driver import Device
 from graphwright.runtime.cuda_graph import zero_bytes
 from graphwright.runtime.cuda_replay import Replay
-from graphwright.runtime.device_arrays import DeviceArray
+from graphwright.runtime.device_arrays import DeviceArray, StateArray
 from graphwright.runtime.manifest import Kernel, Variant
 from graphwright.runtime.program import Program
 
@@ -90,6 +90,8 @@ class CudaExecutor:
         self._idle: dict[int, list[Context]] = {}  # by the stream of their last call
         self._idle_count = 0
         self._torch: Torch | None = None
+        self.has_state = False
+        self._state_stream: int | None = None  # of the last call with state
 
     def _load(self, kernel: Kernel) -> int:
         module = self._device.load_module(self.artifact.read(kernel.binary), kernel.binary)
@@ -125,6 +127,33 @@ class CudaExecutor:
             weight.shape
         )  # fmt: skip
 
+    # -- state
+
+    def state_array(self, shape: tuple[int, ...], dtype: Any, what: str) -> StateArray:
+        """Memory for a state, which the calls of a model with state pass in and get back."""
+        self.has_state = True
+        with self._device.current():
+            return StateArray(self._device, shape, dtype, 0, what)
+
+    def fill_state(self, array: StateArray, value: np.ndarray) -> None:
+        """Gives a state a value, after all calls so far."""
+        with self._device.current():
+            self._device.synchronize_all()
+            self._device.upload(array.address, value)
+            self._device.synchronize(0)
+
+    def read_state(self, array: StateArray) -> np.ndarray:
+        """A copy of a state on the host, after all calls so far."""
+        with self._device.current():
+            self._device.synchronize_all()
+        return array.numpy()
+
+    def _follow_state(self, stream: int) -> None:
+        """State is shared by all contexts: a call on another stream waits for the last one."""
+        if self._state_stream is not None and self._state_stream != stream:
+            self._device.synchronize_all()
+        self._state_stream = stream
+
     # -- calls
 
     def call(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
@@ -142,8 +171,8 @@ class CudaExecutor:
                 self._device.leave(before)
 
     def _tensors(self, given: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        """A call whose inputs (and `out`) are all torch tensors on this device, as they should be, in a
-        binding that has been seen; None for all others.
+        """A call whose inputs (and `out`) are all torch tensors on this device or state, as they should
+        be, in a binding that has been seen; None for all others.
         """
         t = self._torch
         if t is None:
@@ -152,6 +181,10 @@ class CudaExecutor:
         addresses: list[int] = []
         index = self._device.index
         for value, dtype in zip(given, t.inputs, strict=True):
+            if type(value) is StateArray:
+                addresses.append(value.address)
+                shapes.append(value.shape)
+                continue
             if (
                 not isinstance(value, t.tensor)
                 or value.dtype is not dtype
@@ -171,22 +204,42 @@ class CudaExecutor:
             if replay is None or replay.only is None:
                 return None
             results: list[Any] = []
-            if out is None:
-                for shape, dtype in zip(replay.placement.binding.outputs, t.outputs, strict=True):
-                    result = t.empty(shape, dtype=dtype, device=t.device)
-                    results.append(result)
-                    addresses.append(result.data_ptr())
+            if out is None or self.has_state:
+                found = self._make(t, addresses, replay, out)
+                if found is None:
+                    return None
+                results = found
             elif not self._fit(t, given, addresses, replay, out):
                 return None
             else:
                 results += out
             if context.last_stream != stream:
                 context.follow(stream)
+            if self.has_state:
+                self._follow_state(stream)
             replay.only.launch(addresses, stream)
             context.finish(stream)
             return results
         finally:
             self._put(context, stream)
+
+    def _make(
+        self, t: Torch, addresses: list[int], replay: Replay, out: Sequence[Any] | None
+    ) -> list[Any] | None:
+        """Fresh results, or the state that `out` holds, and their addresses; None when it holds more."""
+        results: list[Any] = []
+        made = zip(replay.placement.binding.outputs, t.outputs, strict=True)
+        for i, (shape, dtype) in enumerate(made):
+            result = None if out is None else out[i]
+            if result is None:
+                result = t.empty(shape, dtype=dtype, device=t.device)
+                addresses.append(result.data_ptr())
+            elif type(result) is StateArray:
+                addresses.append(result.address)
+            else:
+                return None
+            results.append(result)
+        return results
 
     def _fit(
         self, t: Torch, given: Sequence[Any], addresses: list[int], replay: Replay,
@@ -249,13 +302,14 @@ class CudaExecutor:
             torch = None
         if torch is not None and self._torch is None:
             self._torch = self._arrays.find_torch(torch)
+        free = [g for g in given if type(g) is not StateArray]  # whose kind is the caller's choice
         elsewhere = [getattr(g, "__cuda_array_interface__", None) is not None or is_lent(g)
-                     for g in given] if torch is None else []  # fmt: skip
+                     for g in free] if torch is None else []  # fmt: skip
         stream = HOST
         if torch is not None:
             stream = self._torch.stream(self._device.index) if self._torch else 0
         elif any(elsewhere):
-            stream = stream_of(given)
+            stream = stream_of(free)
         context = self._take(stream)
         try:
             return self._run(context, given, out, torch, stream)
@@ -268,6 +322,8 @@ class CudaExecutor:
     ) -> list[Any]:  # fmt: skip
         stream = context.stream if caller == HOST else caller
         context.follow(stream)
+        if self.has_state:
+            self._follow_state(stream)
         shapes: list[tuple[int, ...]] = []
         sources: list[int | np.ndarray] = []  # a device address, or an array of the host
         kept: list[Any] = []
@@ -314,8 +370,11 @@ class CudaExecutor:
                 if any(a < span[1] and span[0] < b for a, b in written):
                     raise InputError(f"out[{i}] shares memory with another output")
                 written.append(span)
-            # Kernels may write an output before they have read an input that lies there.
-            overlaps = any(a < span[1] and span[0] < b for a, b in read)
+            # Kernels may write an output before they have read an input that lies there, but for the
+            # input that the plan says it may replace.
+            home = self.artifact.manifest.outputs[i].in_place
+            others = [r for j, r in enumerate(read) if j != home or r != span]
+            overlaps = any(a < span[1] and span[0] < b for a, b in others)
             if address is None or padded is not None or overlaps:
                 moved.add(i)
                 whole = replay.placement.binding.outputs[i]

@@ -164,6 +164,10 @@ class DeviceArray:
         return f"<DeviceArray {self.dtype.name}{list(self.shape)} on cuda:{self.device.index}>"
 
 
+class StateArray(DeviceArray):
+    """A state of a model: memory that calls read and write and that no caller sees."""
+
+
 _lent: dict[int, tuple[Any, ...]] = {}  # exported tensors that consumers hold
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from graphwright.runtime.interop import is_tensor, tensor_to_array
 from graphwright.runtime.library import allowed_cpus
 from graphwright.runtime.manifest import THREADS, Manifest, TensorSpec, Variant
 from graphwright.runtime.program import Program
+
+if TYPE_CHECKING:
+    from graphwright.runtime.cuda_state import DeviceState
 
 
 class Executor(Protocol):
@@ -70,10 +73,14 @@ class CompiledModel:
         self._values = Values.of(artifact.manifest.metadata)
         if self._values is not None:
             self._values.check_counts(self._count, len(self._signature.outputs))
-        if self._calling is not None and self._calling.states and device != "cpu":
-            names = ", ".join(self._calling.states)
-            raise ArtifactError(
-                f"the model keeps state ({names}), which is held on the CPU only yet; load it there"
+        self._device_state: DeviceState | None = None
+        if self._calling is not None and self._calling.updates and device != "cpu":
+            from graphwright.runtime.cuda_executor import CudaExecutor
+            from graphwright.runtime.cuda_state import DeviceState
+
+            assert isinstance(self._executor, CudaExecutor)
+            self._device_state = DeviceState(
+                self._executor, self._calling.states, self._calling.updates
             )
         self._state: dict[str, Any] = {}
         self._lock = threading.Lock()  # state passes from call to call
@@ -188,6 +195,10 @@ class CompiledModel:
             given[i] = flat[position]
         if not calling.updates:
             return self._call(given, None)
+        state = self._device_state
+        if state is not None:
+            with self._lock:
+                return state.call(given)
         with self._lock:
             for name, i in calling.states.items():
                 given[i] = self._state.get(name)  # None: its first value
@@ -207,6 +218,9 @@ class CompiledModel:
         if calling is None:
             return {}
         executor = self._executor
+        if self._device_state is not None:
+            with self._lock:
+                return {name: self._device_state.get(name) for name in calling.states}
         return {
             name: np.array(self._state.get(name, executor.default(i)))
             for name, i in calling.states.items()
@@ -220,6 +234,11 @@ class CompiledModel:
             if name not in known:
                 raise InputError(f"there is no state {name!r}; there is: {', '.join(known)}")
             fresh[name] = np.array(tensor_to_array(value) if is_tensor(value) else value)
+        if self._device_state is not None:
+            with self._lock:
+                for name in known if values is None else fresh:
+                    self._device_state.set(name, fresh.get(name))
+            return
         with self._lock:
             self._state = fresh if values is None else {**self._state, **fresh}
 

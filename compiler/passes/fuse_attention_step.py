@@ -55,10 +55,9 @@ def _join(rw: Rewriter, op: Op) -> None:
     if any(v.op is not None for v in root.operands):
         return
     given = [op.operands[body.inputs.index(v)] for v in root.operands]
-    writes = [_write(v, op) for v in given[1:3]]
-    if writes[0] is None or writes[1] is None or writes[0] is writes[1]:
+    keys, values = _write(given[1], op), _write(given[2], op)
+    if keys is None or values is None or keys is values:
         return
-    keys, values = writes
     if keys.operands[1] is not values.operands[1] or keys.operands[0] is values.operands[0]:
         return
     taken = {op, keys, values}
@@ -76,9 +75,7 @@ def _join(rw: Rewriter, op: Op) -> None:
     if not _one_row(keys.operands[1]):
         return
     with rw.step("join-attention-step", op):
-        join_regions(
-            rw, ordered, "attention_step", (op.result, keys.result, values.result)
-        )
+        join_regions(rw, ordered, "attention_step", (op.result, keys.result, values.result))
 
 
 def _fits(root: Op) -> bool:

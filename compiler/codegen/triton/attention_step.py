@@ -12,8 +12,16 @@ from dataclasses import replace
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
 from graphwright.compiler.codegen.lower import Lowering, offset_of
-from graphwright.compiler.codegen.scalar import Apply, Choose, Given, Index, Load, Node, Wrapped
-from graphwright.compiler.codegen.scalar import compute_dtype
+from graphwright.compiler.codegen.scalar import (
+    Apply,
+    Choose,
+    Given,
+    Index,
+    Load,
+    Node,
+    Wrapped,
+    compute_dtype,
+)
 from graphwright.compiler.codegen.triton.attention import LOG2_E
 from graphwright.compiler.codegen.triton.choose import MULTIPROCESSORS
 from graphwright.compiler.codegen.triton.kernels import (
@@ -26,7 +34,6 @@ from graphwright.compiler.codegen.triton.matmul import store_coordinates
 from graphwright.compiler.codegen.triton.printing import triton_type
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op, Value
-from graphwright.compiler.passes.profit import typical_size
 from graphwright.compiler.passes.storage import owner_of
 
 KEYS = 64  # of a program at a time
@@ -73,14 +80,17 @@ class _Step:
         """Binds r, j, d, e to blocks, each with the mask of its own that it needs."""
         p = self.printer
         loops = {"r": self.r, "j": self.j, "d": self.d, "e": self.e}
-        for name, text in texts.items():
+        for name in texts:
             p.forget(loops[name])
         for name, text in texts.items():
-            masked = name == "j" or {
-                "r": self.rows != self.share,
-                "d": self.block_d != self.size,
-                "e": self.block_e != self.wide,
-            }[name]
+            masked = (
+                name == "j"
+                or {
+                    "r": self.rows != self.share,
+                    "d": self.block_d != self.size,
+                    "e": self.block_e != self.wide,
+                }[name]
+            )
             mask = text.replace(name, "seen" if name == "j" else f"in_{name}", 1) if masked else ""
             p.bind(loops[name], text, mask)
 
@@ -130,8 +140,7 @@ class _Step:
             if block != extent:
                 p.line(f"in_{name} = {name} < {extent}")
         p.bind(self.part, "part")
-        keys_op, values_op = self.writes
-        where = self.lowering.at(keys_op.operands[1], (self.b, self.g, 0, 0))
+        where = self.lowering.at(self.writes[0].operands[1], (self.b, self.g, 0, 0))
         self.place = self.lowering.wrapped(where, self.length, "place")
         more = self.root.operands[3:]
         self.mask: Node | None = None
@@ -207,8 +216,8 @@ class _Step:
         query = p.node(self.lowering.at(self.root.operands[0], (self.b, head, 0, self.d)))
         p.line(f"query = tl.cast({query}, {type})")
         if self.rows != self.share or self.block_d != self.size:
-            masks = [f"in_r[:, None]"] * (self.rows != self.share)
-            masks += [f"in_d[None, :]"] * (self.block_d != self.size)
+            masks = ["in_r[:, None]"] * (self.rows != self.share)
+            masks += ["in_d[None, :]"] * (self.block_d != self.size)
             p.line(f"query = tl.where({' & '.join(masks)}, query, 0).to({type})")
         self._bind(d="d[:, None]")
         new = self.lowering.at(self.writes[0].operands[2], (self.b, self.g, 0, self.d))
@@ -256,7 +265,9 @@ class _Step:
             p.forget(self.j)
             type = write.result.type
             offset = offset_of(type, (self.b, self.g, self.place, inner), region.domain)
-            mask = f", mask=in_{text}" if text in ("d[:, None]",) and self.block_d != self.size else ""
+            mask = (
+                f", mask=in_{text}" if text in ("d[:, None]",) and self.block_d != self.size else ""
+            )
             if letter == "e" and self.block_e != self.wide:
                 mask = ", mask=in_e[None, :]"
             p.line(f"if place // {self.span} == split:")
@@ -302,7 +313,7 @@ class _Step:
         fresh = ", cache_modifier='.cg'"
         least = ", other=float('-inf')" if in_r else ""
         zero = ", other=0" if in_r else ""
-        p.line("top = tl.full([%d], float('-inf'), tl.float32)" % rows)
+        p.line(f"top = tl.full([{rows}], float('-inf'), tl.float32)")
         p.line(f"for other in tl.static_range({splits}):")
         p.line(f"    peak = tl.load(low + other * {2 * rows} + r{in_r}{least}{fresh})")
         p.line("    top = tl.maximum(top, peak)")

@@ -70,7 +70,11 @@ class _Products:
         self.norms = [o for o in ops if o.name == "rms_norm"]
         first = self.roots[0]
         self.rows, self.shape = first.operands[0], first.result.type.shape
-        count, depth, columns = dims.product(self.shape[:-1]), self.rows.type.shape[-1], self.shape[-1]
+        count, depth, columns = (
+            dims.product(self.shape[:-1]),
+            self.rows.type.shape[-1],
+            self.shape[-1],
+        )
         if not isinstance(count, int) or not isinstance(depth, int) or not isinstance(columns, int):
             raise problem(first, "a product of few rows needs known sizes")
         self.count, self.depth, self.columns = count, depth, columns
@@ -146,8 +150,7 @@ class _Products:
             p.line(f"in_n = n < {self.columns}")
         self._bind_n("n[:, None]")
         known = all(
-            isinstance(node := self._weight(r), Load)
-            and self.region.is_weight(node.source)
+            isinstance(node := self._weight(r), Load) and self.region.is_weight(node.source)
             for r in self.roots
         )
         ahead = tile.ahead if known else 0
@@ -244,5 +247,3 @@ def can_emit(rows: int, depth: object, columns: object, dtype: DType) -> bool:
     """Whether a lone product of few rows is for this emitter."""
     known = isinstance(depth, int) and isinstance(columns, int)
     return known and rows > 0 and int(str(depth)) <= MOST_DEPTH and dtype.bits <= 32
-
-

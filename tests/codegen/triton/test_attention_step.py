@@ -17,7 +17,7 @@ def step(
 ) -> str:  # fmt: skip
     """The position is the input, or with `last` the last place less the input."""
     wide, half = (heads + 2 * groups) * size, size // 2
-    q, k = f"{dtype}[{batch}, {heads}, 1, {size}]", f"{dtype}[{batch}, {groups}, 1, {size}]"
+    q = f"{dtype}[{batch}, {heads}, 1, {size}]"
     cache, table = f"{dtype}[{batch}, {groups}, {length}, {size}]", f"{dtype}[{length}, {size}]"
     flat, mask = f"{dtype}[{batch}, 1, {wide}]", f"bool[{batch}, 1, 1, {length}]"
     row = f"{dtype}[{batch}, 1, 1, {size}]"
@@ -28,7 +28,10 @@ def step(
       %{name} = reshape(%{name}s) {{shape = [{batch}, {count}, 1, {size}]}} : {dtype}[{batch}, {count}, 1, {size}]"""
 
     def rotated(name: str, count: int) -> str:
-        whole, part = f"{dtype}[{batch}, {count}, 1, {size}]", f"{dtype}[{batch}, {count}, 1, {half}]"
+        whole, part = (
+            f"{dtype}[{batch}, {count}, 1, {size}]",
+            f"{dtype}[{batch}, {count}, 1, {half}]",
+        )
         sizes = f"sizes = [{batch}, {count}, 1, {half}], steps = [1, 1, 1, 1]"
         return f"""
       %{name}a = slice(%{name}) {{starts = [0, 0, 0, 0], {sizes}}} : {part}

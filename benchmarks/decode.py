@@ -1,6 +1,6 @@
 """One decoding step of Llama-shaped models on a GPU: ours beside torch (eager, CUDA graphs), in one run.
 
-    python benchmarks/decode.py [1b|8b|NAME ...] [--layers N] [--peers eager,graphs] [--profile]
+    python benchmarks/decode.py [1b|8b|NAME ...] [--layers N] [--tied] [--peers eager,graphs] [--profile]
                                 [--output FILE.json]
 
 The model is a torch module with a static cache in its buffers, imported through torch.export; the
@@ -39,6 +39,7 @@ class Shape:
     hidden: int
     words: int = 128256
     context: int = 1024
+    tied: bool = False  # every layer has the weights of the first (and a cache of its own)
 
     @property
     def bytes(self) -> int:
@@ -121,6 +122,10 @@ class Decoder(torch.nn.Module):
         self.shape = s
         self.words = parameter(s.words, s.width, device=device, dtype=dtype)
         self.layers = torch.nn.ModuleList(Layer(s, device, dtype) for _ in range(s.layers))
+        if s.tied:
+            for layer in list(self.layers)[1:]:
+                for name, weight in self.layers[0].named_parameters():
+                    setattr(layer, name, weight)
         self.norm = norm_weight(s.width, device, dtype)
         rates = 500000.0 ** (-torch.arange(0, s.size, 2, device=device).float() / s.size)
         angles = torch.outer(torch.arange(s.context, device=device).float(), rates)
@@ -176,6 +181,7 @@ def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:
     shape = SHAPES[name]
     if given.layers:
         shape = replace(shape, layers=given.layers)
+    shape = replace(shape, tied=given.tied)
     if given.words:
         shape = replace(shape, words=given.words)
     torch.manual_seed(0)
@@ -211,6 +217,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["1b"])
     parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--words", type=int, default=0)
+    parser.add_argument("--tied", action="store_true", help="layers share weights (beyond the L2)")
     parser.add_argument("--position", type=int, default=0)
     parser.add_argument("--peers", default="eager,graphs")
     parser.add_argument("--profile", action="store_true")

@@ -131,6 +131,51 @@ class Arrays:
         return tuple(int(n) for n in self.signature.inputs[index].shape)
 
 
+def fresh_results(
+    t: Torch, addresses: list[int], shapes: Sequence[Any], out: Sequence[Any] | None
+) -> list[Any] | None:
+    """Fresh results, or the state that `out` holds, and their addresses; None when it holds more."""
+    results: list[Any] = []
+    made = zip(shapes, t.outputs, strict=True)
+    for i, (shape, dtype) in enumerate(made):
+        result = None if out is None else out[i]
+        if result is None:
+            result = t.empty(shape, dtype=dtype, device=t.device)
+            addresses.append(result.data_ptr())
+        elif type(result) is StateArray:
+            addresses.append(result.address)
+        else:
+            return None
+        results.append(result)
+    return results
+
+
+def fits(
+    t: Torch, given: Sequence[Any], addresses: list[int], shapes: Sequence[Any], out: Sequence[Any]
+) -> bool:  # fmt: skip
+    """Appends the addresses of `out`; whether all of it can be written where it lies."""
+    index = t.device.index
+    if len(out) != len(shapes):
+        return False
+    taken = [(a, a + g.nbytes) for a, g in zip(addresses, given, strict=True)]
+    for value, shape, dtype in zip(out, shapes, t.outputs, strict=True):
+        if (
+            not isinstance(value, t.tensor)
+            or value.dtype is not dtype
+            or value.get_device() != index
+            or value.shape != shape
+            or not value.is_contiguous()
+        ):
+            return False
+        start = value.data_ptr()
+        end = start + value.nbytes
+        if start % POINTER_ALIGNMENT or any(a < end and start < b for a, b in taken):
+            return False
+        taken.append((start, end))
+        addresses.append(start)
+    return True
+
+
 class Maker:
     """Makes result arrays of the kind that the caller uses."""
 

@@ -25,6 +25,8 @@ from graphwright.runtime.cuda_arrays import (
     Arrays,
     Maker,
     Torch,
+    fits,
+    fresh_results,
     is_lent,
     stream_of,
 )
@@ -205,11 +207,11 @@ class CudaExecutor:
                 return None
             results: list[Any] = []
             if out is None or self.has_state:
-                found = self._make(t, addresses, replay, out)
+                found = fresh_results(t, addresses, replay.placement.binding.outputs, out)
                 if found is None:
                     return None
                 results = found
-            elif not self._fit(t, given, addresses, replay, out):
+            elif not fits(t, given, addresses, replay.placement.binding.outputs, out):
                 return None
             else:
                 results += out
@@ -222,51 +224,6 @@ class CudaExecutor:
             return results
         finally:
             self._put(context, stream)
-
-    def _make(
-        self, t: Torch, addresses: list[int], replay: Replay, out: Sequence[Any] | None
-    ) -> list[Any] | None:
-        """Fresh results, or the state that `out` holds, and their addresses; None when it holds more."""
-        results: list[Any] = []
-        made = zip(replay.placement.binding.outputs, t.outputs, strict=True)
-        for i, (shape, dtype) in enumerate(made):
-            result = None if out is None else out[i]
-            if result is None:
-                result = t.empty(shape, dtype=dtype, device=t.device)
-                addresses.append(result.data_ptr())
-            elif type(result) is StateArray:
-                addresses.append(result.address)
-            else:
-                return None
-            results.append(result)
-        return results
-
-    def _fit(
-        self, t: Torch, given: Sequence[Any], addresses: list[int], replay: Replay,
-        out: Sequence[Any],
-    ) -> bool:  # fmt: skip
-        """Appends the addresses of `out`; whether all of it can be written where it lies."""
-        index = self._device.index
-        shapes = replay.placement.binding.outputs
-        if len(out) != len(shapes):
-            return False
-        taken = [(a, a + g.nbytes) for a, g in zip(addresses, given, strict=True)]
-        for value, shape, dtype in zip(out, shapes, t.outputs, strict=True):
-            if (
-                not isinstance(value, t.tensor)
-                or value.dtype is not dtype
-                or value.get_device() != index
-                or value.shape != shape
-                or not value.is_contiguous()
-            ):
-                return False
-            start = value.data_ptr()
-            end = start + value.nbytes
-            if start % POINTER_ALIGNMENT or any(a < end and start < b for a, b in taken):
-                return False
-            taken.append((start, end))
-            addresses.append(start)
-        return True
 
     def _take(self, stream: int) -> Context:
         """A context whose last call was on this stream, a new one, or another's."""

@@ -95,9 +95,15 @@ def _reads_views(value: Value) -> bool:
 
 def _merge_branches(rw: Rewriter, value: Value, branches: Sequence[Branch]) -> None:
     first = branches[0].product
+    place = {op: i for i, op in enumerate(rw.graph.ops)}
     for branch in branches:
         for constant in (branch.product.operands[1], branch.bias):
-            if constant is not None and constant.op is not None:
+            # (what stands before already may be used before, too)
+            if (
+                constant is not None
+                and constant.op is not None
+                and place[constant.op] > place[first]
+            ):
                 rw.move_before(constant.op, first)
     weights = rw.value("concat", *(b.product.operands[1] for b in branches), axis=1)
     whole = rw.create("matmul", [value, weights], first.attributes).result

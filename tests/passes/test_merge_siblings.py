@@ -6,6 +6,7 @@ import pytest
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.compiler.ir.ops import REGISTRY
 from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.ir.verify import verify
 from graphwright.compiler.passes.pipeline_text import parse_items
 from graphwright.compiler.target import Target
 
@@ -43,3 +44,32 @@ def test_products_whose_results_are_only_moved_become_one(end, target, products)
     assert sum(op.name == "matmul" for op in graph.ops) == products
     for a, b in zip(evaluate(graph, [x]), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+TWICE = """graph @g() {
+  input %x: f32[3, 8]
+  %1 = constant {value = splat(0.125): f32[8, 8]} : f32[8, 8]
+  %2 = constant {value = splat(0.5): f32[8, 8]} : f32[8, 8]
+  %3 = matmul(%x, %1) : f32[3, 8]
+  %4 = matmul(%x, %2) : f32[3, 8]
+  %5 = transpose(%4) {permutation = [1, 0]} : f32[8, 3]
+  %6 = matmul(%3, %5) : f32[3, 3]
+  %7 = matmul(%6, %x) : f32[3, 8]
+  %8 = matmul(%7, %1) : f32[3, 8]
+  %9 = matmul(%7, %2) : f32[3, 8]
+  %10 = transpose(%9) {permutation = [1, 0]} : f32[8, 3]
+  %11 = matmul(%8, %10) : f32[3, 3]
+  return %11 as "y"
+}
+"""
+
+
+def test_weights_that_layers_share_stay_before_their_first_user():
+    graph = parse_graph(TWICE, registry=REGISTRY)
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    want = evaluate(graph, [x])
+    for item in parse_items("merge-siblings"):
+        item.run(graph, Target.parse("cuda:sm_90"))
+    verify(graph)
+    assert sum(op.name == "concat" for op in graph.ops) == 2
+    np.testing.assert_allclose(evaluate(graph, [x])[0], want[0], rtol=1e-6)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +49,10 @@ def test_the_walk(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(small_model(), "model.onnx")
+    Path("looks_for.py").write_text(
+        "import sys; sys.exit(b'GlobalAveragePool' in open(sys.argv[1], 'rb').read())\n"
+    )
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     commands = [line for block in blocks for line in block.splitlines() if line.strip()]
     assert len(commands) > 8
@@ -55,6 +61,8 @@ def test_the_walk(
         assert program == "graphwright"
         assert execute(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
     assert Path("model.html").stat().st_size > 10_000
+    assert "explained" in Path("measured.html").read_text()
+    assert [n.op_type for n in onnx.load("small.onnx").graph.node] == ["GlobalAveragePool"]
     capsys.readouterr()
 
 
@@ -85,3 +93,31 @@ def test_every_error_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["explain"]) == 0
     assert execute(["explain", "UnsuportedError"]) == 2
     assert "did you mean 'UnsupportedError'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_walk_on_a_catalogue_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same commands on a real model, but those that compare with another run of a minute."""
+    models = Path(os.environ.get("GRAPHWRIGHT_MODELS", PAGE.parents[1] / "models"))
+    found = sorted((models / "ppocr-v4-rec").glob("*.onnx"))
+    if not found:
+        pytest.skip("the catalogue's models are not here: set GRAPHWRIGHT_MODELS")
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").symlink_to(found[0])
+    shape = ["--shape", "x:1x3x48x320"]
+    for line in (
+        "verify model.onnx --bisect node",
+        "verify model.onnx --bisect rewrite",
+        "compile model.onnx -o model.gw --trace model.trace",
+        "bench model.gw --profile --duration 100ms --json profile.json",
+        "verify model.onnx --layers --json errors.json",
+        "viz model.trace --profile profile.json --errors errors.json -o measured.html",
+    ):
+        arguments = shlex.split(line)
+        if arguments[0] in ("verify", "compile"):
+            arguments += shape
+        assert execute(arguments) == 0, f"{line}\n{capsys.readouterr().err}"
+    assert Path("measured.html").stat().st_size > 100_000
+    capsys.readouterr()

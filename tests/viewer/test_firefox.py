@@ -93,7 +93,9 @@ def test_firefox(firefox: Firefox, tmp_path: Path) -> None:
     assert firefox.js("document.body.dataset.ready") == "true"
     listen = "(window.faults = [], addEventListener('error', e => faults.push(e.message)), 1)"
     assert firefox.js(listen) == 1
-    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{}', bubbles: true}}))"
+    press = (
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{}', bubbles: true}}))"
+    )
     before = firefox.js("location.hash")
     # The remote side sees the document, not the page's own variables.
     text = "document.getElementById('{}').textContent"

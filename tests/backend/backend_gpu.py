@@ -72,7 +72,7 @@ def run_all(numbers: Sequence[int], folder: str) -> None:
         case = all_cases()[number]
         try:
             model, sets = case.load()
-            loaded = load(Path(folder) / f"{number}.gw")
+            loaded = load(Path(folder) / f"{number}.gw", device="cuda")
             status, message = ran(case, loaded, input_names(model), sets)
         except Exception as error:  # one case of many; it is counted
             status, message = "failed", f"{type(error).__name__}: {error}"

@@ -25,7 +25,8 @@ from graphwright.compiler.codegen.scalar import (
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Call, Dim, Expr, Symbol, bounds
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import DType
+from graphwright.compiler.ir.ops.pointwise import triton_cast
+from graphwright.compiler.ir.types import F8E5M2, F32, DType
 
 # fmt: off
 TYPES: dict[str, str] = {
@@ -379,6 +380,9 @@ class Printer:
             address = f"({address} + {lanes})"
         guard = f", mask={mask}" if mask else ""
         value = text if isinstance(node, Number) else f"tl.cast({text}, {triton_type(dtype)})"
+        if dtype is F8E5M2:  # whose infinities a plain conversion makes the largest number
+            exact = {"dtype": dtype, "saturate": False}
+            value = triton_cast(F32, exact).format(text, dtype=triton_type(dtype))
         self.line(f"tl.store({pointer} + {address}, {value}{guard})")
 
 

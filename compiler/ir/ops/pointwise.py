@@ -136,7 +136,8 @@ class Dequantize(Pointwise):
         return super().infer(types, attributes, inference)
 
 
-def _triton_cast(dtype: DType, attributes: Attributes) -> str:
+def triton_cast(dtype: DType, attributes: Attributes) -> str:
+    """Triton's spelling of a cast from `dtype`, as the attributes of the op `cast` say."""
     to: DType = attributes["dtype"]
     if to.kind == "bool":
         return "({0} != 0)"
@@ -167,7 +168,7 @@ def _triton_quantize(dtype: DType, attributes: Attributes) -> str:
     kind = "tl.float64" if dtype.bits == 64 else "tl.float32"
     if not to.is_integer:
         moved = f"({ratio} + {{2}}.to({kind}))"
-        return _triton_cast(dtype, {**attributes, "saturate": True}).replace("{0}", moved)
+        return triton_cast(dtype, {**attributes, "saturate": True}).replace("{0}", moved)
     moved = f"(libdevice.rint({ratio}) + {{2}}.to({kind}))"
     if to.bits >= 32:
         return f"{moved}.to({{dtype}})"
@@ -307,7 +308,7 @@ CONVERSION: tuple[OpDef, ...] = (
               triton="tl.where({0}, {1}, {2})", typed=(1, 2), conditions=(0,),
               imports={"onnx": ("Where",), "aten": ("where.self",)}),
     Pointwise("cast", numerics.cast, accepts="any", result="dtype",
-              cpp="gw::cast<{dtype}>({0}, {saturate})", triton=_triton_cast,
+              cpp="gw::cast<{dtype}>({0}, {saturate})", triton=triton_cast,
               attributes=_DTYPE | {"saturate": Attribute("bool", True)},
               imports={"onnx": ("Cast",)}, renames={"to": "dtype"}),
     Quantize("quantize", numerics.quantize, _QUANTIZED, "float", "dtype",

@@ -14,6 +14,7 @@ from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.compiler.ir.graph import Graph
 from graphwright.compiler.passes.base import Listener, PassResult
+from graphwright.containers import Values
 from graphwright.errors import CompileError
 
 TOLERANCE = 1e-5  # of float64 arithmetic: what folding constants in fp32 may differ by
@@ -76,7 +77,9 @@ def distance(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def random_feed(graph: Graph, seed: int) -> dict[str, np.ndarray]:
-    """Random inputs in small sizes: normal floats; integers and bools 0 or 1, legal as indices."""
+    """Random inputs in small sizes: normal floats; integers and bools 0 or 1, legal as indices.
+    Sequences of any arrays have elements of one number each.
+    """
     rng = np.random.default_rng(seed)
     sizes: dict[str, int] = {}
     for number, symbol in enumerate(graph.symbols.values()):
@@ -85,6 +88,11 @@ def random_feed(graph: Graph, seed: int) -> dict[str, np.ndarray]:
         wish = min(symbol.typical, LARGEST) // step * step - number % 4 * step
         least = -(-max(symbol.min, 1) // step) * step
         sizes[symbol.name] = min(max(wish, least), symbol.max)
+    values = Values.of(graph.metadata)
+    packed = values.packed_inputs() if values is not None else []
+    for data, table, _ in packed:
+        length = dims.evaluate(graph.inputs[table].type.shape[0], sizes)
+        sizes[str(graph.inputs[data].type.shape[0])] = length
     feed: dict[str, np.ndarray] = {}
     for value in graph.inputs:
         shape = tuple(dims.evaluate(d, sizes) for d in value.type.shape)
@@ -93,4 +101,8 @@ def random_feed(graph: Graph, seed: int) -> dict[str, np.ndarray]:
             feed[value.name] = rng.standard_normal(shape).astype(dtype.numpy)
         else:
             feed[value.name] = rng.integers(0, 2, shape).astype(dtype.numpy)
+    for _, table, rank in packed:
+        extents = feed[graph.inputs[table].name]
+        extents[:] = 1
+        extents[:, 1 if rank is None else rank :] = -1
     return feed

@@ -62,6 +62,18 @@ class Values:
     def output_names(self) -> list[str]:
         return [name for name, _ in self.outputs]
 
+    def packed_inputs(self) -> list[tuple[int, int, int | None]]:
+        """Of each input that is a packed sequence: its data, its table of extents, the rank of all."""
+        out: list[tuple[int, int, int | None]] = []
+        for _, form in self.inputs:
+            inner = form
+            while isinstance(inner, dict) and "optional" in inner:
+                inner = inner["content"]
+            if isinstance(inner, dict) and "packed" in inner:
+                data, table = inner["packed"]
+                out.append((data, table, inner.get("rank")))
+        return out
+
     def tensors(
         self,
         given: Mapping[str, Any],

@@ -96,7 +96,7 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
         STANDARD,
     ),
     "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),
-    "compiler/numeric_check.py": ([IR, "graphwright.compiler.passes", ERRORS], STANDARD),
+    "compiler/numeric_check.py": ([IR, "graphwright.compiler.passes", CONTAINERS, ERRORS], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
     "runtime": (["graphwright.runtime", ERRORS, FILES, CONTAINERS], (*STANDARD, "cuda", "torch")),
     "frontends/onnx": (

@@ -58,9 +58,9 @@ class Config:
     halves: bool = False
 
     def __str__(self) -> str:
-        more = (
-            ", streamed" if self.streamed else f", {self.splits} splits" if self.splits > 1 else ""
-        )
+        more = f", {self.splits} splits" if self.splits > 1 else ""
+        more += ", streamed" if self.streamed else ""
+        more += ", stored in halves" if self.halves else ""
         tile = f"{self.block_m} x {self.block_n} x {self.block_k}"
         return f"{tile}, {self.warps} warps, {self.stages} stages{more}"
 

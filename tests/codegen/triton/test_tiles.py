@@ -156,6 +156,14 @@ def test_no_descriptors_for_older_devices():
     assert "map" not in {r.partition(":")[0] for r in launch.kernel.roles}
 
 
+def test_ways_have_texts_of_their_own():
+    product = Product(4096, 4096, 4096, can_split=True, can_stream=True, can_halve=True)
+    with emitting_for(Target.parse("cuda:sm_90")):
+        texts = [str(c) for c in candidates(product, capability())]
+    assert len(set(texts)) == len(texts)
+    assert any("stored in halves" in t for t in texts)
+
+
 def test_tiles_fit_every_named_device():
     for target, most in (("cuda:sm_80,sm_89", 99_000), ("cuda:sm_80", 163_000)):
         with emitting_for(Target.parse(target)):

@@ -339,6 +339,8 @@ def test_two_files(driver: Any, tmp_path: Path) -> None:
     visit(driver, target)
     marks = js(driver, "[...frame.marks.values()].map(m => m.mark).sort()")
     assert marks == ["added", "rewired"]
+    details = js(driver, "document.getElementById('details').textContent")
+    assert "Added" in details and "Tanh" in details and "Rewired" in details
     clean(driver, target)
 
 

@@ -113,6 +113,7 @@ function passDetails(each) {
     parts.push(el("h3", {}, "Rules that applied"), el("table", {}, ...[...rules].sort((a, b) => b[1] - a[1]).map(([key, n]) => el("tr", {}, el("td", { class: "n" }, `${n}×`), el("td", {}, key.split("|")[0]), el("td", {}, el("code", {}, key.split("|")[1]))))));
   }
   if (each.refusals.length) parts.push(el("h3", {}, "Considered and refused"), refusalList(each.refusals));
+  if (!each.steps.length && frame.marks.size) parts.push(...markedList());
   if (!parts.length) parts.push(el("p", { class: "note" }, "This pass changed nothing."));
   return parts;
 }
@@ -131,6 +132,18 @@ const ordered = (ids) => {
   const at = new Map([...frame.before.order, ...frame.after.order].map((id, n) => [id, n]));
   return [...ids].sort((a, b) => at.get(a) - at.get(b));
 };
+
+// What differs, by mark: of two files compared, or of a pass without rewrites.
+function markedList() {
+  const parts = [];
+  for (const mark of MARKS) {
+    const ids = [...frame.marks].filter(([, m]) => m.mark === mark).map(([id]) => id);
+    if (!ids.length) continue;
+    const line = (id) => el("li", {}, opLink(id), ` ${label(frame.after.ops.get(id) ?? frame.before.ops.get(id))}`, mark === "changed" ? `: ${frame.marks.get(id).fields.join(", ")}` : "");
+    parts.push(el("h3", {}, mark === "changed" ? "Changed in place" : mark[0].toUpperCase() + mark.slice(1)), el("ul", {}, ...ids.slice(0, 30).map(line), ids.length > 30 ? el("li", { class: "note" }, `and ${ids.length - 30} more`) : null));
+  }
+  return parts;
+}
 
 function refusalList(refusals) {
   const grouped = new Map();

@@ -40,7 +40,7 @@ def graph_flops(graph: Graph, feed: Mapping[str, np.ndarray]) -> int:
 
     total = 0
     for op in graph.ops:  # those of bodies may not run
-        with contextlib.suppress(KeyError):  # a size that only a run can tell
+        with contextlib.suppress(dims.DimError):  # a size that only a run can tell
             total += op_flops(op, shape)
     return total
 

@@ -1,14 +1,16 @@
 """Published architectures through the hook and torch.export, against eager and Inductor, on the CPU.
 
     python benchmarks/torch_models.py [NAME ...] [--threads 1] [--seconds 1] [--no-inductor]
-                                      [--output FILE.json] [--table]
+                                      [--no-hook-varying] [--no-export]
+                                      [--no-speed] [--output FILE.json] [--table]
 
 Needs transformers and timm.  Every architecture (see torch_zoo.py) runs in a process of its own:
 compiled by the hook with fullgraph=True; by the hook with a varying axis, called with two extents and
 compiled once; exported with a varying axis and called with two extents.  Results are compared with
 eager.  Times are medians over blocks of calls in turns, with a pause before each, the same number of
 threads for all; Inductor has freezing on, since we compile parameters in too.  Compile seconds are of the
-first call, with empty caches.  `--table` prints the stored results as Markdown and runs nothing.
+first call, with empty caches.  The options `--no-...` leave a part out;
+what another run has stored of it stays.  `--table` prints the stored results as Markdown and runs nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ LIMIT = 900  # seconds for an architecture
 NEAR = 1e-5  # relative distance from eager that counts as equal
 
 
-def measure(name: str, threads: int, seconds: float, inductor: bool) -> dict[str, Any]:
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Everything about one architecture, in this process.  What fails has its error in the place."""
+    threads = options.threads
     import warnings
 
     warnings.simplefilter("ignore")
@@ -54,17 +57,21 @@ def measure(name: str, threads: int, seconds: float, inductor: bool) -> dict[str
             "parameters": sum(p.numel() for p in module.parameters()),
         }
         runs: dict[str, Callable[[], Any]] = {"eager": lambda: module(**inputs)}
-        compiled = attempt(out, "hook", lambda: hooked(module, inputs, want, threads))
+        calls = [(inputs, want), (other, want_other)]
+        if not options.no_hook_varying:
+            attempt(out, STEPS[1], lambda: hook_varying(module, found.axes, calls, threads))
+        if not options.no_export:
+            attempt(out, STEPS[2], lambda: export_varying(module, found.axes, calls, threads))
+        if options.no_speed:
+            return out
+        compiled = attempt(out, STEPS[0], lambda: hooked(module, inputs, want, threads))
         if compiled is not None:
             runs["graphwright"] = lambda: compiled(**inputs)
-        calls = [(inputs, want), (other, want_other)]
-        attempt(out, "hook, varying", lambda: hook_varying(module, found.axes, calls, threads))
-        attempt(out, "export, varying", lambda: export_varying(module, found.axes, calls, threads))
-        if inductor:
+        if not options.no_inductor:
             peer = attempt(out, "inductor", lambda: inducted(module, inputs, want))
             if peer is not None:
                 runs["inductor"] = lambda: peer(**inputs)
-        out["ms"] = medians(runs, seconds)
+        out["ms"] = medians(runs, options.seconds)
     return out
 
 
@@ -201,7 +208,7 @@ def in_child(name: str, options: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "out.json"
         command = [
             sys.executable, __file__, name, "--child", str(path), "--threads", str(options.threads),
-            "--seconds", str(options.seconds), *(["--no-inductor"] if options.no_inductor else []),
+            "--seconds", str(options.seconds), *(f"--{p}" for p in PARTS if getattr(options, p.replace("-", "_"))),
         ]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
@@ -213,13 +220,22 @@ def in_child(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 STEPS = ("hook", "hook, varying", "export, varying")
+PARTS = ("no-inductor", "no-hook-varying", "no-export", "no-speed")
+
+
+def kept_of(results: dict[str, Any], name: str) -> dict[str, Any]:
+    """What an earlier run stored of an architecture, but for errors."""
+    kept = results["models"].get(name, {})
+    return {
+        k: v for k, v in kept.items() if k != "error" and not (isinstance(v, dict) and "error" in v)
+    }
 
 
 def fault(found: dict[str, Any]) -> str:
     """What of ours fails for an architecture, or ""."""
     if "error" in found:
         return str(found["error"])
-    errors = [f"{s}: {found[s]['error']}" for s in STEPS if "error" in found[s]]
+    errors = [f"{s}: {found[s]['error']}" for s in STEPS if "error" in found.get(s, {})]
     return "; ".join(errors)
 
 
@@ -236,16 +252,18 @@ def table(results: dict[str, Any]) -> str:
         if "error" in r:
             lines.append(f"| {r.get('family', '')} | {name} | no | | | | | | | | | |")
             continue
-        ms = r["ms"]
+        ms = r.get("ms", {})
         varying = [
-            way for way, key in (("hook", STEPS[1]), ("export", STEPS[2])) if "error" not in r[key]
+            way
+            for way, key in (("hook", STEPS[1]), ("export", STEPS[2]))
+            if "distance" in r.get(key, {})
         ]
-        apart = max(r[s].get("distance", 0.0) for s in STEPS)
+        apart = max(r.get(s, {}).get("distance", 0.0) for s in STEPS)
         ours, peer = ms.get("graphwright"), ms.get("inductor")
         cells = [
-            r["family"], name, "no" if "error" in r["hook"] else "whole", ", ".join(varying) or "no",
-            f"{apart:.0e}", f"{r['hook'].get('compile_s', '')}", f"{r.get('inductor', {}).get('compile_s', '')}",
-            f"{ms['eager']:.2f}", f"{peer:.2f}" if peer else "", f"{ours:.2f}" if ours else "",
+            r["family"], name, "whole" if "distance" in r.get("hook", {}) else "no", ", ".join(varying) or "no",
+            f"{apart:.0e}", f"{r.get('hook', {}).get('compile_s', '')}", f"{r.get('inductor', {}).get('compile_s', '')}",
+            f"{ms['eager']:.2f}" if ms else "", f"{peer:.2f}" if peer else "", f"{ours:.2f}" if ours else "",
             f"{ms['eager'] / ours:.2f}" if ours else "", f"{peer / ours:.2f}" if ours and peer else "",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
@@ -260,7 +278,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0, help="of timed calls of each")
-    parser.add_argument("--no-inductor", action="store_true")
+    for part in PARTS:
+        parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--table", action="store_true", help="print the stored results")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
@@ -270,7 +289,7 @@ def main() -> int:
         return 0
     if options.child:
         (name,) = options.names
-        found = measure(name, options.threads, options.seconds, not options.no_inductor)
+        found = measure(name, options)
         options.child.write_text(json.dumps(found))
         return 0
     import torch
@@ -287,11 +306,11 @@ def main() -> int:
     faults = 0
     for name in options.names or ARCHITECTURES:
         found = in_child(name, options)
-        results["models"][name] = found
+        found = results["models"][name] = {**kept_of(results, name), **found}
         options.output.write_text(json.dumps(results, indent=1) + "\n")
         wrong = fault(found)
         faults += bool(wrong)
-        print(f"{name}: {wrong or found['ms']}", flush=True)
+        print(f"{name}: {wrong or found.get('ms', 'right')}", flush=True)
     return int(bool(faults))
 
 

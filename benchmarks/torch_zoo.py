@@ -145,6 +145,11 @@ def uncached(n: int) -> Inputs:
     return {"input_ids": _ids(2, n), "use_cache": False}  # type: ignore[dict-item]
 
 
+def sentences(n: int) -> Inputs:
+    """Of one length: the recurrences are loops in Python, which torch unrolls."""
+    return {"input_ids": _ids(n, 16), "use_cache": False}  # type: ignore[dict-item]
+
+
 def steps(n: int) -> Inputs:
     return {"ids": _ids(1, n), "positions": torch.arange(n)}
 
@@ -280,7 +285,7 @@ def _transformers() -> list[Architecture]:
         }.items()
     ]  # fmt: skip
     state = [
-        _sequence("state space", name, make, uncached)
+        _batch("state space", name, make, sentences, {"input_ids": 0})
         for name, make in {
             "Mamba": hf(
                 "MambaForCausalLM", "MambaConfig", vocab_size=WORDS, hidden_size=64, state_size=8,

@@ -47,10 +47,14 @@ def export_module(
         raise _refused("torch.export cannot capture", type(module).__name__, error) from error
 
 
+MOST_TEXT = 600  # characters of torch's words: its suggestions come after the first sentence
+
+
 def _refused(what: str, name: str, error: Exception) -> UnsupportedError:
     """torch's own refusal as ours."""
-    text = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {text[0] if text else ''}"
+    text = " ".join(str(error).split())
+    text = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."
+    reason = f"{type(error).__name__}: {text}"
     return UnsupportedError(
         f"{what} {name}",
         [Problem(name, "torch.export", reason, "see torch.export's documentation")],

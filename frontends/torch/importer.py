@@ -64,6 +64,7 @@ class Importer:
     def run(self) -> Graph:
         """The graph.  `problems` says whether it is whole."""
         self.shaped = self.symbols_of_shapes()
+        self.scale_symbols()
         specs = enumerate(self.program.inputs)
         written = {o.target for o in self.program.outputs if o.kind != "user"}
         for fx in self.module.graph.nodes:
@@ -88,6 +89,18 @@ class Importer:
                     e for d in held.shape if isinstance(e := expression_of(d), sympy.Symbol)
                 )
         return found
+
+    def scale_symbols(self) -> None:
+        """Symbols that inputs show only times a number (2 * half) give way to the product."""
+        for fx in self.module.graph.nodes:
+            held = fx.meta.get("val") if fx.op == "placeholder" else None
+            for extent in held.shape if isinstance(held, torch.Tensor) else ():
+                e = expression_of(extent)
+                number, rest = e.as_coeff_Mul()
+                if isinstance(rest, sympy.Symbol) and rest not in self.shaped and number.is_Integer:
+                    self.symbols.dim(extent)  # which knows the ranges
+                    self.symbols.scale(rest, int(number))
+                    self.shaped.add(rest)
 
     def add_placeholder(self, fx: torch.fx.Node, spec: InputSpec) -> Any:
         held = fx.meta.get("val", spec.constant)

@@ -14,6 +14,7 @@ from typing import Any
 import sympy
 import torch
 from torch.utils._sympy import functions
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import MAX_EXTENT, Dim, Symbol
@@ -42,6 +43,9 @@ class Symbols:
         self._ranges = dict(ranges or {})
         self._names = dict(names or {})
         self._known: dict[str, Symbol] = {}
+        # Symbols of which inputs have only multiples, by what stands for them.
+        self._scaled: dict[sympy.Symbol, sympy.Basic] = {}
+        self._multiples: dict[sympy.Symbol, int] = {}
         self.environment: Any = None  # the ShapeEnv, when a value brought one along
         self.on_unbacked: Callable[[sympy.Symbol], None] = lambda symbol: None
 
@@ -57,6 +61,9 @@ class Symbols:
 
     def of(self, e: sympy.Basic) -> Dim:
         """The dim of a sympy expression."""
+        if self._scaled and any(s in self._scaled for s in e.free_symbols):
+            e = e.xreplace(self._scaled)
+            e = e.doit() if hasattr(e, "doit") else e
         if isinstance(e, sympy.Symbol):
             self.on_unbacked(e)
             return dims.of(self.symbol(e))
@@ -68,6 +75,10 @@ class Symbols:
                 total = total + self.of(term)
             return total
         if isinstance(e, sympy.Mul):
+            number = e.as_coeff_Mul()[0]
+            if number.is_Rational and not number.is_Integer:  # of a size that divides: see `scale`
+                top = self.of(sympy.Mul(e, number.q))
+                return dims.floordiv(top, int(number.q))
             return dims.product(self.of(a) for a in e.args)
         if isinstance(e, sympy.Pow | functions.PowByNatural):
             base, power = e.args
@@ -118,13 +129,21 @@ class Symbols:
             return self.of(e), 1
         raise Refusal(f"the size {e} is a rounded float, which sizes cannot be here")
 
+    def scale(self, e: sympy.Symbol, by: int) -> None:
+        """Says that inputs show a symbol only times a number: the product becomes the symbol."""
+        whole = sympy.Symbol(f"{e.name}_{by}", integer=True, positive=True)
+        low, high = self.range_of(e)
+        self._ranges[whole] = ValueRanges(low * by, min(high * by, MAX_EXTENT))
+        self._multiples[whole] = by
+        self._scaled[e] = whole / by
+
     def symbol(self, e: sympy.Symbol) -> Symbol:
         """Our symbol for one of torch's."""
         name = self._names.get(e.name, e.name)
         found = self._known.get(name)
         if found is None:
             low, high = self.range_of(e)
-            found = self._known[name] = Symbol(name, low, high)
+            found = self._known[name] = Symbol(name, low, high, self._multiples.get(e, 1))
         return found
 
     def range_of(self, e: sympy.Symbol) -> tuple[int, int]:

@@ -26,6 +26,8 @@ ZIP_START = b"PK\3\4"
 
 def is_artifact(path: Path) -> bool:
     """Whether a file is an artifact rather than a model, by its first bytes."""
+    if path.suffix == ".pt2" and path.is_file():  # an exported program of torch, a zip too
+        return False
     try:
         with path.open("rb") as file:
             return file.read(4) == ZIP_START or path.suffix == ".gw"

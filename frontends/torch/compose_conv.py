@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,11 +49,67 @@ def convolution(node: Node) -> Value:
     operands = [image, weight] + ([bias] if bias is not None else [])
     if transposed:
         extra = spread(node.arg("output_padding"), rank)
-        out = node.emit("conv_transpose", *operands, **attributes, output_padding=extra)
+        out = transposed_convolution(node, *operands, **attributes, output_padding=extra)
     else:
         node.ignore("output_padding")
         out = node.emit("conv", *operands, **attributes)
     return out if image is x else node.reshape(out, out.type.shape[1:])
+
+
+def transposed_convolution(node: Node, x: Value, weight: Value, *bias: Value, **how: Any) -> Value:
+    """`conv_transpose`; in types that it has no kernel for, a convolution of the image with zeros
+    between its elements by the mirrored filters.
+    """
+    dtype = x.type.dtype
+    kernel = weight.type.shape[2:]
+    if dtype.is_float and dtype.bits <= 32:
+        return node.emit("conv_transpose", x, weight, *bias, **how)
+    if not all(isinstance(k, int) for k in kernel):
+        raise Refusal(f"a transposed convolution of {dtype} with filters of unknown size")
+    rank, groups = len(kernel), how["groups"]
+    spread_out = x
+    for i, stride in enumerate(how["strides"]):
+        if stride > 1:
+            spread_out = _with_zeros(node, spread_out, 2 + i, stride)
+    low, high = [0, 0], [0, 0]
+    for i in range(rank):
+        reach = how["dilations"][i] * (kernel[i] - 1)  # type: ignore[operator]
+        low.append(reach - how["low"][i])
+        high.append(reach - how["high"][i] + how["output_padding"][i])
+    # A negative pad takes away.
+    kept = spread_out
+    for axis in range(2, 2 + rank):
+        size = kept.type.shape[axis]
+        start, end = max(-low[axis], 0), max(-high[axis], 0)
+        kept = node.slice_axis(kept, axis, start, size - start - end)
+    pads = [tuple(max(p, 0) for p in side) for side in (low, high)]
+    kept = node.emit("pad", kept, low=pads[0], high=pads[1])
+    # [in, out / groups, ...] to [out, in / groups, ...], each filter from its end.
+    inner, outer = weight.type.shape[:2]
+    filters = node.reshape(weight, [groups, inner // groups, outer, *kernel])  # type: ignore[operator]
+    filters = node.reshape(
+        node.swap(filters, 1, 2),
+        [groups * outer, inner // groups, *kernel],  # type: ignore[operator]
+    )
+    for axis, extent in enumerate(kernel, 2):
+        place = node.emit("iota", size=extent, dtype=I64, start=extent - 1, step=-1)  # type: ignore[operator]
+        filters = node.emit("gather", filters, place, axis=axis)
+    none = (0,) * rank
+    return node.emit(
+        "conv", kept, filters, *bias, strides=(1,) * rank, low=none, high=none,
+        dilations=how["dilations"], groups=groups,
+    )  # fmt: skip
+
+
+def _with_zeros(node: Node, x: Value, axis: int, stride: int) -> Value:
+    """Elements of an axis `stride` apart, with zeros between: n become stride * (n - 1) + 1."""
+    extent, shape = x.type.shape[axis], list(x.type.shape)
+    apart = node.unsqueeze(x, (axis + 1,))
+    rank = apart.type.rank
+    high = tuple(stride - 1 if a == axis + 1 else 0 for a in range(rank))
+    apart = node.emit("pad", apart, low=(0,) * rank, high=high)
+    shape[axis] = extent * stride
+    return node.slice_axis(node.reshape(apart, shape), axis, 0, extent * stride - stride + 1)
 
 
 def conv_transpose(node: Node) -> Value:
@@ -60,8 +117,8 @@ def conv_transpose(node: Node) -> Value:
     rank = weight.type.rank - 2
     image = batched(node, x, rank)
     padding = spread(node.arg("padding"), rank)
-    out = node.emit(
-        "conv_transpose",
+    out = transposed_convolution(
+        node,
         *([image, weight] + ([bias] if bias is not None else [])),
         strides=spread(node.arg("stride"), rank, 1),
         low=padding,

@@ -41,6 +41,7 @@ REFUSED = {
     "complex": "complex numbers",
     "outside of its operand": "as_strided of what is no part of the operand",
     "does not lie dense": "as_strided of memory with gaps",
+    "filters of unknown size": "a transposed convolution of integers by filters of unknown size",
     "which has no limit": "a running extreme along an axis without a limit",
 }
 # Entries whose values nobody fixes (memory as it is found, places of equal elements): type and shape

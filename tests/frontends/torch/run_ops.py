@@ -1,7 +1,8 @@
 """Runs torch's op database through the importer, the evaluator and compiled kernels.
 
-    python tests/frontends/torch/run_ops.py [-k TEXT] [--dtypes float32,int64] [--jobs 1] [--batch 24]
-                                            [--evaluator] [--quick] [--json FILE]
+    python tests/frontends/torch/run_ops.py [-k TEXT] [--dtypes float32,int64] [--core] [--samples 4]
+                                            [--jobs 1] [--batch 24] [--every N] [--evaluator]
+                                            [--quick] [--json FILE]
 
 Every sample is traced, imported, evaluated and, many to a library, compiled and run; results are
 compared with eager.  A batch runs in a process of its own, as ONNX's backend tests do.  `--evaluator`
@@ -20,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 import torch
 from backend_run import poisoned, quick_options
 from isolated import PATHS, Verdict, run_batches
-from op_cases import DTYPES, OpCase, all_op_cases
+from op_cases import DTYPES, SAMPLES, OpCase, all_op_cases
 from op_rules import reason_of_refusal, ways_apart
 from op_samples import Call, difference, import_traced, run_reference, trace_call
 
@@ -260,6 +262,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=24, metavar="N", help="cases to a library")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth case alone")
+    parser.add_argument("--core", action="store_true", help="only entries that call Core ATen")
+    parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="of a case")
     parser.add_argument("--evaluator", action="store_true", help="without kernels")
     parser.add_argument("--quick", action="store_true", help="compile with -O1")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -267,12 +271,20 @@ def main() -> int:
     global KERNELS
     KERNELS = not options.evaluator
     dtypes = options.dtypes.split(",")
-    cases = [c for c in all_op_cases() if c.dtype in dtypes and options.k in c.name]
+    cases = [
+        replace(c, samples=options.samples)
+        for c in all_op_cases()
+        if c.dtype in dtypes and options.k in c.name and (c.is_core or not options.core)
+    ]
     start = time.monotonic()
     verdicts: list[Verdict] = []
     ways = {"jobs": options.jobs, "batch": options.batch, "quick": options.quick}
     for verdict in run_cases(cases[:: options.every], **ways, progress=True):
         verdicts.append(verdict)
+        if (
+            options.json and len(verdicts) % 50 == 0
+        ):  # what a run has found lasts when it is stopped
+            options.json.write_text(json.dumps(summary(verdicts), indent=1) + "\n")
         for path in PATHS:
             if verdict.status[path] != "pass":
                 print(

@@ -152,3 +152,32 @@ def test_an_unsupported_op_is_named_with_its_line() -> None:
         gw.compile(Bad().eval(), (torch.eye(3),))
     reasons = [str(p) for p in caught.value.problems]
     assert len(reasons) == 2 and "test_modules.py" in reasons[0]
+
+
+def test_the_command_line_takes_exported_programs(tmp_path) -> None:
+    from graphwright.compiler.cli.command import execute
+
+    path = tmp_path / "perceptron.pt2"
+    torch.export.save(torch.export.export(Perceptron().eval(), (torch.randn(4, 16),)), path)
+    for command in ("check", "verify", "bench --warmup 10ms --duration 20ms", "inspect"):
+        name, *options = command.split()
+        assert execute([name, str(path), *options]) == 0, command
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(x, 2, 2, ceil_mode=True) * x.shape[-1]
+
+
+def test_inputs_that_show_multiples_of_a_size() -> None:
+    """An extent of 2 * half: the symbol of the signature is the product."""
+    module = Halved().eval()
+    extent = 2 * torch.export.Dim("half", min=1, max=50)
+    compiled = gw.compile(
+        module, (torch.randn(1, 3, 4, 20),), dynamic_shapes={"x": {3: extent}}, target=TARGET
+    )
+    for n in (20, 2, 66):
+        x = torch.randn(1, 3, 4, n)
+        assert_same(compiled(x), module(x))
+    with pytest.raises(gw.InputError, match="multiple of 2"):
+        compiled(torch.randn(1, 3, 4, 7))

@@ -224,6 +224,14 @@ def padded(
         axis = rank - 1 - i
         before, after = pads[2 * i], pads[2 * i + 1]
         cut = [prove(p, "<", 0) is True for p in (before, after)]
+        if any(cut) and mode == "edge":  # what is cut may be more than there is: its edge remains
+            extent = x.type.shape[axis]
+            line = node.iota(extent + before + after)
+            place = node.emit("sub", line, node.size(before))
+            last = node.emit("sub", node.size(extent), node.scalar(1, I64))
+            place = node.emit("clip", place, node.scalar(0, I64), last)
+            x = node.emit("gather", x, place, axis=axis)
+            continue
         if any(cut):
             start = -before if cut[0] else 0
             size = x.type.shape[axis] - start + (after if cut[1] else 0)

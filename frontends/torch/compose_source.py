@@ -8,7 +8,7 @@ import torch
 
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
-from graphwright.compiler.ir.types import F32, F64, I64, DType
+from graphwright.compiler.ir.types import BOOL, F32, F64, I64, DType
 from graphwright.frontends.torch.node import Compose, Node, is_symbolic
 from graphwright.frontends.torch.refusal import Refusal
 
@@ -20,6 +20,15 @@ def filled(node: Node, raw: Any) -> Value:
     held = raw.meta.get("val") if isinstance(raw, torch.fx.Node) else raw
     if is_symbolic(held) or isinstance(raw, torch.fx.Node):
         return node.broadcast_to(node.number(raw, dtype), shape)
+    if (
+        isinstance(held, int)
+        and not isinstance(held, bool)
+        and not dtype.is_float
+        and dtype is not BOOL
+    ):
+        held = held % 2**dtype.bits  # integers wrap into the type, as torch's do
+        if dtype.kind == "int" and held >= 2 ** (dtype.bits - 1):
+            held -= 2**dtype.bits
     return node.full(held, dtype, shape)
 
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.append(str(Path(__file__).resolve().parent))
 
 from op_rules import EXCUSED, core_ops  # noqa: E402
+from test_direct_calls import CALLS  # noqa: E402
 
 from graphwright.compiler.ir.ops import REGISTRY  # noqa: E402
 from graphwright.frontends.torch.composed import COMPOSE  # noqa: E402
@@ -33,6 +34,10 @@ SHORT = {
 # Core overloads that no sample of op_db calls, and what tries them instead.
 ELSEWHERE = {
     "_local_scalar_dense.default": "test_control_flow.py",
+    **dict.fromkeys(CALLS, "test_direct_calls.py"),
+    **dict.fromkeys(
+        ("adaptive_avg_pool1d.default", "avg_pool1d.default"), "torch makes the 2d op of it"
+    ),
     "rand.default": "test_random_numbers.py",
     "randn.default": "test_random_numbers.py",
     "randperm.default": "test_random_numbers.py",
@@ -52,16 +57,19 @@ def way(name: str) -> str:
 
 def render(counts: dict[str, dict[str, list[int]]]) -> str:
     """The table for counts of calls, evaluator and kernels, by overload and dtype."""
-    lines = ["| op | made by | dtypes | calls |", "|---|---|---|---|"]
+    lines = ["| op | made by | evaluator | kernels | calls |", "|---|---|---|---|---|"]
     for name in sorted(core_ops()):
         if name in EXCUSED:
-            lines.append(f"| `{name}` | not imported | {EXCUSED[name]} | |")
+            lines.append(f"| `{name}` | not imported | {EXCUSED[name]} | | |")
             continue
         found = counts.get(name, {})
-        dtypes = [short for dtype, short in SHORT.items() if all(found.get(dtype, (0, 0)))]
-        total = sum(ran for _, ran in found.values())
-        where = ELSEWHERE.get(name, "") if not dtypes else " ".join(dtypes)
-        lines.append(f"| `{name}` | {way(name)} | {where} | {total or ''} |")
+        cells = [
+            " ".join(short for dtype, short in SHORT.items() if found.get(dtype, (0, 0))[column])
+            for column in (0, 1)
+        ]
+        cells[0] = cells[0] or ELSEWHERE.get(name, "")
+        total = sum(evaluated + ran for evaluated, ran in found.values())
+        lines.append(f"| `{name}` | {way(name)} | {cells[0]} | {cells[1]} | {total or ''} |")
     return "\n".join(lines) + "\n"
 
 

@@ -102,9 +102,7 @@ def candidate(tmp_path: Path, text: str = "a") -> Candidate:
     return Candidate(text, ((step, build(step.kernel, "sm_90", tmp_path)),))  # type: ignore[arg-type]
 
 
-def test_times_poisons_compares_and_frees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_poisons_compares_and_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphwright.compiler.tune import timer as module
 
     device = NumpyDevice()

@@ -152,6 +152,7 @@ def _open_artifact(path: Path) -> Trace:
     """An artifact has its last graph, its plan and its kernels; not how it came to be."""
     from graphwright.compiler.cli.artifact_graph import read_graph
     from graphwright.compiler.trace.records import Recorder
+    from graphwright.compiler.trace.writer import TUNING, tuning_records
     from graphwright.runtime.artifact import ArtifactFile
     from graphwright.runtime.manifest import write_manifest
 
@@ -169,6 +170,8 @@ def _open_artifact(path: Path) -> Trace:
     about = {"model": path.name, "producer": manifest.producer}
     trace = Trace(about, record)
     plain = json.loads(write_manifest(manifest))
+    lock = file.read(TUNING) if TUNING in file.members else None
+    trace.others += [{"record": "tuning", **r} for r in tuning_records(lock)]
     trace.others.append({"record": "artifact", "manifest": plain, "sources": sources})
     return trace
 

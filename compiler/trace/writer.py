@@ -20,6 +20,7 @@ from graphwright.compiler.trace.records import Record, Recorder, border, changed
 from graphwright.runtime.manifest import Manifest, write_manifest
 
 VERSION = 1
+TUNING = "tuning.json"  # the artifact's member with what the tuner timed (compiler/tune/records.py)
 
 
 class TraceWriter(Listener):
@@ -135,6 +136,8 @@ class TraceWriter(Listener):
         for kernel in (k for variant in manifest.variants for k in variant.kernels):
             if kernel.source in files:
                 sources[kernel.source] = files[kernel.source].decode(errors="replace")
+        for record in tuning_records(files.get(TUNING)):
+            self.write("tuning", record)
         self.write(
             "artifact", {"manifest": json.loads(write_manifest(manifest)), "sources": sources}
         )
@@ -229,6 +232,20 @@ class TraceWriter(Listener):
                 entries.append([anchor, record])
                 anchor = op.id
         return entries
+
+
+def tuning_records(lock: bytes | None) -> list[Record]:
+    """What a lock file says, a record a kernel: {what, by, candidates: [{name, seconds, chosen}]}, the
+    fastest candidate first, those that failed last.
+    """
+    records: list[Record] = []
+    for each in json.loads(lock)["kernels"].values() if lock else ():
+        times = sorted(each["times"].items(), key=lambda t: t[1])
+        candidates = [(n, 1e-6 * t) for n, t in times] + [(n, None) for n in each["refused"]]
+        chosen = each["chosen"]
+        rows = [{"name": n, "seconds": t, "chosen": n == chosen} for n, t in candidates]
+        records.append({"what": each["what"], "by": each["by"], "chosen": chosen, "candidates": rows})
+    return records
 
 
 def apply_order(order: list[int], delta: Mapping[str, Any]) -> None:

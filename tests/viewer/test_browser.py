@@ -17,6 +17,7 @@ from graphwright.compiler.ir.parser import parse_graph
 from graphwright.compiler.ir.verify import verify
 from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.trace import Trace, read_trace
+from graphwright.compiler.trace.writer import tuning_records
 from graphwright.compiler.viewer import payload_of, render_page
 from graphwright.compiler.viewer.compare import compare
 from graphwright.frontends.onnx.describe import describe
@@ -247,6 +248,32 @@ def test_heat(driver: Any, page: Path) -> None:
     rows = js(driver, "document.querySelectorAll('#pane-profile td.meter').length")
     assert rows == js(driver, "DATA.profile.launches.length")
     clean(driver, page)
+
+
+def test_cuda_graphs_and_candidates(driver: Any, tmp_path: Path) -> None:
+    """A manifest for a GPU: what is captured, why the rest is not, the ways that were timed."""
+    file = tmp_path / "m.trace"
+    compilation.build(block(2), CompileOptions.make(trace=file))
+    trace = read_trace(file)
+    (artifact,) = trace.of_kind("artifact")
+    variant = artifact["manifest"]["variants"][0]
+    variant["target"] = "cuda:sm_90"
+    variant["launches"].insert(1, {"kind": "branch", "pointers": [], "jump": 1, "ops": []})
+    summary = variant["kernels"][0]["summary"]
+    lock = {"kernels": {"k": {"what": summary, "by": "timing", "chosen": "128x64",
+            "times": {"128x64": 4.0, "64x64": 6.0}, "refused": {"256x128": "too large"}}}}  # fmt: skip
+    trace.others += [{"record": "tuning", **r} for r in tuning_records(json.dumps(lock).encode())]
+    target = tmp_path / "m.html"
+    target.write_text(render_page(payload_of(trace, title="m")), encoding="utf-8")
+    visit(driver, target, "#tab=graphs")
+    text = js(driver, "document.getElementById('pane-graphs').textContent")
+    assert "2 graphs of" in text and "a condition that the run decides" in text
+    assert js(driver, "document.querySelectorAll('.strip .break').length") == 1
+    assert "128x64" in text and "4 µs" in text and "1.50×" in text
+    press(driver, "4")
+    kernels = js(driver, "document.getElementById('pane-kernels').textContent")
+    assert "3 candidates" in kernels and "failed" in kernels and "256x128" in kernels
+    clean(driver, target)
 
 
 def test_costs_are_shown(driver: Any, page: Path) -> None:

@@ -34,18 +34,31 @@ function graphsPane(holder, artifact, variant, onOp) {
     strip,
     el("table", { class: "wide" }, el("caption", {}, "Regions"), el("tr", {}, ...["launches", "", "kernels", "why not"].map((t) => el("th", {}, t))),
       ...regions.map((r) => el("tr", {}, el("td", {}, go(r)), el("td", {}, r.why ? "not captured" : "captured"), el("td", {}, names(r).slice(0, 8).join(", ") + (names(r).length > 8 ? ` and ${names(r).length - 8} more` : "")), el("td", {}, r.why)))),
+    tuningTable(DATA.tuning || []) ?? "",
     el("table", {}, el("caption", {}, "Memory of a graph's arena"), ...(sized.length ? sized : [["", 0]]).map(([k, n]) => el("tr", {}, el("td", {}, k), el("td", { class: "n" }, n ? bytesText(n) : "not known before the sizes are")))),
   );
 }
 
 // Candidates of one kernel that were timed: [[name, seconds, chosen]], the fastest first.
 function candidatesOf(kernel, tuning) {
-  const said = [...(kernel.candidates || []), ...tuning.filter((t) => t.kernel === kernel.name).flatMap((t) => t.candidates || [])];
+  const said = [...(kernel.candidates || []), ...tuning.filter((t) => t.what === kernel.summary).flatMap((t) => t.candidates || [])];
   return said.map((c) => [c.name ?? c.config ?? JSON.stringify(c), c.seconds, Boolean(c.chosen)]).sort((a, b) => a[1] - b[1]);
+}
+
+// One line for each kernel that had several ways: the fastest, what the choice won over the slowest.
+function tuningTable(tuning) {
+  if (!tuning.length) return null;
+  const timed = (t) => t.candidates.filter((c) => c.seconds !== null);
+  const row = (t) => {
+    const times = timed(t).map((c) => c.seconds), mine = timed(t).find((c) => c.chosen)?.seconds;
+    return el("tr", {}, el("td", {}, t.what), el("td", {}, el("code", {}, t.chosen)), el("td", {}, t.by), el("td", { class: "n" }, mine === undefined ? "" : secondsText(mine)), el("td", { class: "n" }, String(times.length)), el("td", { class: "n" }, mine ? `${(Math.max(...times) / mine).toFixed(2)}×` : ""));
+  };
+  return el("table", { class: "wide" }, el("caption", {}, `Ways of ${tuning.length} kernels`), el("tr", {}, ...["computes", "way", "chosen by", "time", "timed", "slowest"].map((t, n) => el("th", { class: n > 2 ? "n" : null }, t))), ...tuning.map(row));
 }
 
 function candidatesTable(kernel, tuning) {
   const rows = candidatesOf(kernel, tuning);
-  if (!rows.length) return el("span", { class: "facts" }, "no candidates were timed: the cost model chose it\n");
+  const said = tuning.find((t) => t.what === kernel.summary);
+  if (!rows.length) return el("span", { class: "facts" }, `no candidates were timed: the cost model chose ${said ? said.chosen : "it"}\n`);
   return el("table", {}, el("caption", {}, `${rows.length} candidates`), ...rows.map(([name, seconds, chosen]) => el("tr", { class: chosen ? "chosen" : "" }, el("td", {}, chosen ? "✓" : ""), el("td", { class: "n" }, seconds === undefined || seconds === null ? "failed" : secondsText(seconds)), el("td", {}, el("code", {}, name)))));
 }

@@ -244,7 +244,9 @@ def tuning_records(lock: bytes | None) -> list[Record]:
         candidates = [(n, 1e-6 * t) for n, t in times] + [(n, None) for n in each["refused"]]
         chosen = each["chosen"]
         rows = [{"name": n, "seconds": t, "chosen": n == chosen} for n, t in candidates]
-        records.append({"what": each["what"], "by": each["by"], "chosen": chosen, "candidates": rows})
+        records.append(
+            {"what": each["what"], "by": each["by"], "chosen": chosen, "candidates": rows}
+        )
     return records
 
 

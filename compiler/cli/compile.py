@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -17,6 +19,7 @@ from graphwright.compiler.cli.console import (
 from graphwright.compiler.cli.parameters import common, compile_parameters, model_argument
 from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.report import CompileReport, bindings_of, ratio_text
+from graphwright.compiler.trace.reader import MEMBER as TRACE
 from graphwright.errors import InputError
 
 
@@ -31,10 +34,12 @@ from graphwright.errors import InputError
               help="Print the graph after this pass and stop; no artifact is made.")  # fmt: skip
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write every pass and rewrite to FILE, for `graphwright viz`.")  # fmt: skip
+@click.option("--keep-trace", is_flag=True,
+              help="Keep the trace in the artifact, where `viz OUT.gw` finds it.")  # fmt: skip
 @common
 def command(
     model: Path, output: Path | None, options: CompileOptions, print_after: tuple[str, ...],
-    stop_after: str | None, trace: Path | None, json_to: str | None, console: Console,
+    stop_after: str | None, trace: Path | None, keep_trace: bool, json_to: str | None, console: Console,
 ) -> None:  # fmt: skip
     """Compile MODEL to one file that the runtime loads without the compiler."""
     from graphwright.compilation import build, run_passes
@@ -43,6 +48,8 @@ def command(
     options = options.replaced(print_after=print_after, stop_after=stop_after, trace=trace)
     if (print_after or stop_after) and json_to == "-":
         raise InputError("--json - and the printed graphs both want stdout; give --json a file")
+    if stop_after and keep_trace:
+        raise InputError("--keep-trace has no effect with --stop-after, which makes no artifact")
     if stop_after:
         if output is not None:
             raise InputError("-o has no effect with --stop-after, which makes no artifact")
@@ -55,9 +62,15 @@ def command(
         raise InputError(f"-o {target} would overwrite the model; name another file")
     if not target.resolve().parent.is_dir():
         raise InputError(f"-o {target}: there is no folder {target.resolve().parent}")
-    with Progress(console, options, model.name) as progress:
+    with Progress(console, options, model.name) as progress, TemporaryDirectory() as folder:
+        if keep_trace and trace is None:
+            options = options.replaced(trace=Path(folder) / TRACE)
         built = build(model, options, listeners=[progress])
-        built.artifact.write(target)
+        artifact = built.artifact
+        if keep_trace and options.trace is not None:
+            kept = {TRACE: options.trace.read_bytes()}
+            artifact = replace(artifact, files={**artifact.files, **kept})
+        artifact.write(target)
     report = built.report(target.stat().st_size)
     if json_to:
         write_json(report.to_json() | {"artifact": str(target)}, json_to)

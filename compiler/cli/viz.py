@@ -149,14 +149,17 @@ def _is_trace(path: Path) -> bool:
 
 
 def _open_artifact(path: Path) -> Trace:
-    """An artifact has its last graph, its plan and its kernels; not how it came to be."""
+    """The trace that an artifact keeps; else its last graph, its plan and its kernels."""
     from graphwright.compiler.cli.artifact_graph import read_graph
+    from graphwright.compiler.trace.reader import MEMBER
     from graphwright.compiler.trace.records import Recorder
     from graphwright.compiler.trace.writer import TUNING, tuning_records
     from graphwright.runtime.artifact import ArtifactFile
     from graphwright.runtime.manifest import write_manifest
 
     file = ArtifactFile(path)
+    if MEMBER in file.members:
+        return parse_trace(file.read(MEMBER), f"{path}: {MEMBER}")
     manifest = file.manifest
     graph, ops = read_graph(file)
     sources = {

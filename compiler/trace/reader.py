@@ -15,6 +15,9 @@ from graphwright.compiler.trace.writer import VERSION, apply_order
 from graphwright.errors import InputError
 
 
+MEMBER = "trace.jsonl"  # of an artifact that keeps its trace
+
+
 @dataclass(slots=True)
 class State:
     """A graph as the trace knows it: op records by id, their order, and the border."""

@@ -149,6 +149,18 @@ def test_every_kind_of_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
 
 
+def test_an_artifact_that_keeps_its_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = write(tmp_path / "m.onnx", block(2)), tmp_path / "m.gw"
+    assert execute(["compile", str(model), "-o", str(out), "--keep-trace", "-q"]) == 0
+    assert execute(["viz", str(out), "--json", "-"]) == 0
+    passes = json.loads(capsys.readouterr().out)["passes"]
+    assert any(p["name"] == "fuse" and p["rewrites"] for p in passes)
+    assert execute(["run", str(out), "--random", "--shape", "N=2", "-q"]) == 0
+    capsys.readouterr()
+
+
 def test_a_comparison_for_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = write(tmp_path / "a.onnx", block(2)), write(tmp_path / "b.onnx", block(2, extra=True))
     assert execute(["viz", str(a), str(b), "--summary", "md", "--exit-code"]) == 1

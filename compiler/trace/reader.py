@@ -14,7 +14,6 @@ from graphwright.compiler.trace.records import Record
 from graphwright.compiler.trace.writer import VERSION, apply_order
 from graphwright.errors import InputError
 
-
 MEMBER = "trace.jsonl"  # of an artifact that keeps its trace
 
 

@@ -148,9 +148,11 @@ def run_onnxruntime(net: Net, arguments: list[Any], want: Any) -> dict[str, Any]
         "use_tf32": "0",
         "user_compute_stream": str(stream.cuda_stream),
     }
+    proto = net.onnx()
+    proto.ir_version = min(proto.ir_version, 10)  # what is written needs no newer one
     start = time.perf_counter()
     session = ort.InferenceSession(
-        net.onnx().SerializeToString(), providers=[("CUDAExecutionProvider", own)]
+        proto.SerializeToString(), providers=[("CUDAExecutionProvider", own)]
     )
     if "CUDAExecutionProvider" not in session.get_providers():
         raise RuntimeError("this ONNX Runtime has no CUDA provider: install onnxruntime-gpu")

@@ -388,6 +388,7 @@ def _transformers() -> list[Architecture]:
 
 
 def _upernet() -> nn.Module:
+    _declare_torchvision()
     import transformers
 
     backbone = transformers.ConvNextConfig(
@@ -402,6 +403,7 @@ def _upernet() -> nn.Module:
 
 
 def _detr() -> nn.Module:
+    _declare_torchvision()
     import transformers
 
     backbone = transformers.ResNetConfig(
@@ -418,6 +420,7 @@ def _detr() -> nn.Module:
 
 
 def _dpt() -> nn.Module:
+    _declare_torchvision()
     import transformers
 
     return transformers.DPTForDepthEstimation(

@@ -130,7 +130,8 @@ def candidates(product: Product, capability: int) -> Iterator[Config]:
             warps = 8 if m * n > 128 * 128 else 4
             if n <= widest_n and product.depth >= 64:
                 found = True
-                for halves in (True, False) if product.can_halve else (False,):
+                # (stored in halves only where a tuner has timed it)
+                for halves in (False, True) if product.can_halve else (False,):
                     yield Config(m, n, 64, warps, stages, streamed=True, halves=halves)
     if not found:
         yield Config(min(widest_m, 32), min(widest_n, 32), product.least_step, 4, 2)
@@ -185,8 +186,7 @@ def estimate(product: Product, c: Config) -> float:
     if c.streamed:
         waves = math.ceil(tiles / MULTIPROCESSORS)
         one = max(work / STREAMED[c.block_m, c.block_n], moved / NEAR_RATE)
-        end = 0.1 if c.halves else 0.4
-        return FIXED + LATENCY + max(waves * (steps * one + end), whole / stream_rate(whole))
+        return FIXED + LATENCY + max(waves * (steps * one + 0.4), whole / stream_rate(whole))
     programs = tiles * c.splits
     resident = max(
         1,

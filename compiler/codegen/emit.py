@@ -76,8 +76,8 @@ def emit_graph(
     """The launches of a graph in op order; `skip` says which ops need none (constants, views).
 
     `is_body`: the graph's constraints are checked by its steps.  `repetition` knows what graphs
-    around this one have emitted, `emitter` makes the steps of an op.  Raises one UnsupportedError with the problems of every op that
-    has no kernel.
+    around this one have emitted, `emitter` makes the steps of an op.  Raises one UnsupportedError
+    with the problems of every op that has no kernel.
     """
     known = Repetition() if repetition is None else repetition
 

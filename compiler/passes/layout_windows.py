@@ -94,9 +94,23 @@ def _takes_window(value: Value, concat: Op, layout: Layout) -> bool:
     moving = op.kind is Kind.MOVEMENT and (is_joined(op) or view_of(op) is None)
     if not (op.kind in _REGIONS or op.name in STRIDED or moving):
         return False
+    if op.kind is Kind.MOVEMENT and not is_joined(op) and _lies_there(value, op, layout):
+        return False
     if len([u for u in value.uses if u.user is concat]) != 1:
         return False
     return all(u is concat or u.kind in _REGIONS or u.name in STRIDED for u in value.users)
+
+
+def _lies_there(value: Value, op: Op, layout: Layout) -> bool:
+    """Whether in the window the value would be a part of its operand, whose storage the concatenation
+    would then write over: a slice that is put back into the place that it was cut from.
+    """
+    plain = value.type
+    value.type = plain.with_layout(layout)
+    try:
+        return view_of(op) is not None
+    finally:
+        value.type = plain
 
 
 def _is_stored(value: Value, sizes: Sizes) -> bool:

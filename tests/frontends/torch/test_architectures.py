@@ -21,18 +21,8 @@ import torch_models  # noqa: E402
 from torch_zoo import ARCHITECTURES  # noqa: E402
 
 QUICK = {"GPT-2", "Mixtral", "ResNet-18", "CLIP"}
-# Known faults: exported with a symbolic batch its kernels disagree with the evaluator; without either of
-# the passes propagate-layout and fuse they agree.
-WRONG = pytest.mark.xfail(strict=True, reason="layouts and fusion with a symbolic batch")
 CASES = [
-    pytest.param(
-        name,
-        marks=[
-            *([] if name in QUICK else [pytest.mark.slow]),
-            *([WRONG] if name == "RecurrentGemma" else []),
-        ],
-    )
-    for name in ARCHITECTURES
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ARCHITECTURES
 ]
 PACKAGES = ("transformers", "timm")
 

@@ -22,7 +22,6 @@ from graphwright.compiler.passes.fuse_region import Region, describe_region, is_
 from graphwright.compiler.passes.fuse_sink import sink_views
 from graphwright.compiler.passes.profit import profit_of
 from graphwright.compiler.passes.rewrite import Rewriter
-from graphwright.compiler.passes.views import view_of
 from graphwright.compiler.target import Target
 
 
@@ -124,12 +123,3 @@ class Fuse:
                     build_region(rw, kept, region)
                 regions += 1
         return regions, views
-
-
-def top_level_kernels(graph: Graph) -> list[Op]:
-    """The ops that run as kernels: all but sources and views; for reports and tests."""
-    return [
-        op
-        for op in graph.ops
-        if op.kind is not Kind.SOURCE and not (op.kind is Kind.MOVEMENT and view_of(op) is not None)
-    ]

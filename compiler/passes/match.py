@@ -113,16 +113,6 @@ def near(value: Value, number: float, tolerance: float = 1e-6) -> bool:
     return math.isclose(float(found), number, rel_tol=tolerance)
 
 
-def split_constant(op: Op) -> tuple[Value, Value] | None:
-    """(other operand, constant operand) of a binary op with exactly one constant operand."""
-    a, b = op.operands
-    if is_constant(b) and not is_constant(a):
-        return a, b
-    if is_constant(a) and not is_constant(b):
-        return b, a
-    return None
-
-
 def split_uniform(op: Op) -> tuple[Value, float] | None:
     """(other operand, number) of a commutative op with one operand of one repeated real number."""
     a, b = op.operands
@@ -227,11 +217,6 @@ def never_negative(value: Value, depth: int = 6) -> bool:
     if op.name == "cast":
         return never_negative(op.operands[0], depth - 1) and value.type.dtype.is_float
     return False
-
-
-def normalized_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes sorted, non-negative."""
-    return tuple(sorted(a % rank if rank else a for a in axes))
 
 
 def static(dims: Sequence[Dim]) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphwright.compiler.ir import dims
-from graphwright.compiler.ir.dims import Dim, Shape
+from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op, Value
 from graphwright.compiler.ir.types import F32, I4, I8, I16, U4, U8, DType
 from graphwright.compiler.passes.match import is_uniform, literal_of, uniform_of
@@ -119,11 +119,6 @@ def is_weight(value: Value) -> bool:
     while value.op is not None and value.op.name in ("transpose", "reshape", "cast", "slice"):
         value = value.op.operands[0]
     return literal_of(value) is not None
-
-
-def without_axis(shape: Shape, axis: int) -> Shape:
-    axis %= len(shape)
-    return (*shape[:axis], *shape[axis + 1 :])
 
 
 LEFT = (I8, U8, I16)

@@ -22,7 +22,6 @@ from graphwright.compiler.ir.types import DType
 
 VECTOR = 8  # elements of 16 bits in one load
 HELD = 128  # elements of weights that a thread may hold
-ROW_HELD = 64  # elements of a row that a thread may hold
 MOST_DEPTH = 16384
 
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import Lowering, offset_of, problem
+from graphwright.compiler.codegen.lower import Lowering, problem
 from graphwright.compiler.codegen.scalar import Given, compute_dtype
-from graphwright.compiler.codegen.triton.kernels import (
-    Extra,
-    Region,
-    axes_coordinates,
-    shape_in_order,
-)
+from graphwright.compiler.codegen.triton.kernels import Extra, FlatLoop, Region
 from graphwright.compiler.codegen.triton.printing import triton_type
-from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.ops.random import UNIFORM_BITS, key_of
 from graphwright.compiler.ir.types import U8
@@ -20,44 +14,30 @@ from graphwright.compiler.ir.types import U8
 BLOCK = 1024
 
 
-class _Flat:
-    """The loop over the elements of the one result, in memory order."""
+class _Flat(FlatLoop):
+    """The loop over the elements of an op's one result."""
 
     def __init__(self, op: Op) -> None:
-        self.op, self.region = op, Region(op)
-        self.result = self.region.outputs[0]
-        order, extents = shape_in_order(self.result)
-        self.total = dims.product(extents)
-        p, domain = self.region.printer(), self.region.domain
-        self.printer = p
-        i = domain.loop("i", self.total)
-        p.line(f"i = tl.program_id(0){self.region.index} * {BLOCK} + tl.arange(0, {BLOCK})")
-        p.line(f"in_range = i < {p.dim(self.total)}")
-        p.bind(i, "i", "in_range")
-        p.line("_wait()")
-        found = axes_coordinates(i, self.result.type.shape, order, domain)
-        self.at = tuple(found[a] for a in range(self.result.type.rank))
-        self.lane = i
-        self.grid = (dims.ceildiv(self.total, BLOCK),)
+        region = Region(op)
+        self.op, self.result = op, region.outputs[0]
+        super().__init__(region, region.printer(), self.result, BLOCK)
 
-    def store(self, text: str) -> None:
-        dtype = self.result.type.dtype
-        offset = offset_of(self.result.type, self.at, self.region.domain)
-        node = Given(text, compute_dtype(dtype))
-        self.printer.store("p_out0", dtype, offset, node, dims.symbols_of(self.lane))
+    def store_text(self, text: str) -> None:
+        node = Given(text, compute_dtype(self.result.type.dtype))
+        self.store("p_out0", self.result, node, self.coordinates)
 
 
 def emit_bitcast(op: Op) -> list[EmittedLaunch]:
     flat = _Flat(op)
     p, dtype = flat.printer, flat.result.type.dtype
-    bits = p.stored(Lowering(flat.region.domain).load(flat.region.inputs[0], flat.at))
+    bits = p.stored(Lowering(flat.region.domain).load(flat.region.inputs[0], flat.coordinates))
     if "bool" in (dtype.kind, op.attribute("source").kind):  # a byte in memory, one bit elsewhere
         bits = f"{bits}.to({triton_type(U8)})"
         text = f"({bits} != 0)" if dtype.kind == "bool" else bits
         p.line(f"whole = {text}.to({triton_type(dtype)})")
     else:
         p.line(f"whole = {bits}.to({triton_type(dtype)}, bitcast=True)")
-    flat.store("whole")
+    flat.store_text("whole")
     summary = f"bits of {op.attribute('source')} as {dtype}, {flat.total} elements"
     return [flat.region.launch("bitcast", summary, p, flat.grid)]
 
@@ -115,7 +95,7 @@ def _uniform(flat: _Flat, wide: bool) -> None:
         p.line(f"unit = (word >> {32 - bits}).to(tl.float64) * {2.0**-bits}")
     low, high = float(op.attribute("low")), float(op.attribute("high"))
     p.line(f"whole = {low!r} + unit * {high - low!r}")
-    flat.store("whole")
+    flat.store_text("whole")
 
 
 def _normal(flat: _Flat) -> None:
@@ -127,4 +107,4 @@ def _normal(flat: _Flat) -> None:
     p.line("turned = tl.where(i % 2 == 0, libdevice.cos(angle), libdevice.sin(angle))")
     mean, scale = float(op.attribute("mean")), float(op.attribute("scale"))
     p.line(f"whole = {mean!r} + radius * turned * {scale!r}")
-    flat.store("whole")
+    flat.store_text("whole")

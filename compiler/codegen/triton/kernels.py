@@ -12,7 +12,8 @@ from functools import cached_property
 
 from graphwright.compiler.codegen.expressions import Domain
 from graphwright.compiler.codegen.kernel import EmittedLaunch, Workspace
-from graphwright.compiler.codegen.lower import as_region, problem
+from graphwright.compiler.codegen.lower import as_region, offset_of, problem
+from graphwright.compiler.codegen.scalar import Node
 from graphwright.compiler.codegen.triton.build import TritonKernel
 from graphwright.compiler.codegen.triton.printing import POINTERS, Printer
 from graphwright.compiler.ir import dims
@@ -265,3 +266,38 @@ def axes_coordinates(
     if axes:
         out[axes[0]] = rest
     return out
+
+
+def open_lanes(region: Region, printer: Printer, count: Dim, block: int) -> Dim:
+    """Opens a kernel whose programs have `block` lanes each, `count` in all, and waits.
+
+    Returns the lane's number, `i` in the text; `in_range` is true where it is below `count`.
+    """
+    lane = region.domain.loop("i", count)
+    printer.line(f"i = tl.program_id(0){region.index} * {block} + tl.arange(0, {block})")
+    printer.line(f"in_range = i < {printer.dim(count)}")
+    printer.bind(lane, "i", "in_range")
+    printer.line("_wait()")
+    return lane
+
+
+class FlatLoop:
+    """The loop of a kernel over the elements of `value` in memory order, one a lane.
+
+    `at` has the element's coordinates, by axis; `coordinates` are the same in order.
+    """
+
+    def __init__(self, region: Region, printer: Printer, value: Value, block: int) -> None:
+        order, extents = shape_in_order(value)
+        self.region, self.printer = region, printer
+        self.total = dims.product(extents)
+        self.lane = open_lanes(region, printer, self.total, block)
+        self.at = axes_coordinates(self.lane, value.type.shape, order, region.domain)
+        self.coordinates = tuple(self.at[a] for a in range(value.type.rank))
+        self.grid: tuple[Dim, ...] = (dims.ceildiv(self.total, block),)
+
+    def store(self, pointer: str, value: Value, node: Node, at: tuple[Dim, ...]) -> None:
+        """Stores each lane's element of `value` at `at`, which differs from lane to lane."""
+        offset = offset_of(value.type, at, self.region.domain)
+        symbols = dims.symbols_of(self.lane)
+        self.printer.store(pointer, value.type.dtype, offset, node, symbols)

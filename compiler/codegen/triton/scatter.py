@@ -10,10 +10,11 @@ from graphwright.compiler.codegen.kernel import EmittedLaunch
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of
 from graphwright.compiler.codegen.scalar import Apply, Given, Node, compute_dtype
 from graphwright.compiler.codegen.triton.kernels import (
+    FlatLoop,
     Region,
     axes_coordinates,
     next_power_of_two,
-    shape_in_order,
+    open_lanes,
 )
 from graphwright.compiler.codegen.triton.printing import triton_type
 from graphwright.compiler.ir import dims
@@ -59,21 +60,12 @@ def emit_scatter_nd(op: Op) -> list[EmittedLaunch]:
 
 def _emit_copy(op: Op) -> EmittedLaunch:
     region = Region(op)
-    domain, p = region.domain, region.printer()
-    result, x = region.outputs[0], region.inputs[0]
-    order, extents = shape_in_order(result)
-    total = dims.product(extents)
-    i = domain.loop("i", total)
-    p.line(f"i = tl.program_id(0){region.index} * {COPY_BLOCK} + tl.arange(0, {COPY_BLOCK})")
-    p.bind(i, "i", "in_range")
-    p.line(f"in_range = i < {p.dim(total)}")
-    p.line("_wait()")
-    found = axes_coordinates(i, result.type.shape, order, domain)
-    at = tuple(found[a] for a in range(result.type.rank))
-    node = Lowering(domain).load(x, at)
-    p.store("p_out0", result.type.dtype, offset_of(result.type, at, domain), node)
-    grid = (dims.ceildiv(total, COPY_BLOCK),)
-    return region.launch(f"{op.name}_copy", f"a copy of {total} elements", p, grid)
+    p, result = region.printer(), region.outputs[0]
+    loop = FlatLoop(region, p, result, COPY_BLOCK)
+    node = Lowering(region.domain).load(region.inputs[0], loop.coordinates)
+    loop.store("p_out0", result, node, loop.coordinates)
+    summary = f"a copy of {loop.total} elements"
+    return region.launch(f"{op.name}_copy", summary, p, loop.grid)
 
 
 class _Walk:
@@ -88,13 +80,9 @@ class _Walk:
     def open(self, lanes: Dim, steps: Dim) -> None:
         domain, p = self.region.domain, self.printer
         self.lanes, self.steps = lanes, steps
-        self.lane, self.step = domain.loop("i", lanes), domain.loop("step", steps)
         self.block = min(next_power_of_two(max(typical_size(lanes), 1)), MOST_LANES)
-        p.line(f"i = tl.program_id(0){self.region.index} * {self.block} + "
-               f"tl.arange(0, {self.block})")  # fmt: skip
-        p.line(f"in_range = i < {p.dim(lanes)}")
-        p.line("_wait()")
-        p.bind(self.lane, "i", "in_range")
+        self.lane = open_lanes(self.region, p, lanes, self.block)
+        self.step = domain.loop("step", steps)
         p.line(f"for step in range(0, {p.dim(steps)}):")
         self.saved = p.enter()
         p.bind(self.step, "step")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 
 from graphwright.compiler.codegen.kernel import EmittedLaunch
-from graphwright.compiler.codegen.lower import Coordinates, Lowering, offset_of, problem
+from graphwright.compiler.codegen.lower import Coordinates, Lowering, problem
 from graphwright.compiler.codegen.scalar import Given, Node, Number, compute_dtype
 from graphwright.compiler.codegen.triton.convolution import window_position
-from graphwright.compiler.codegen.triton.kernels import Region, axes_coordinates, shape_in_order
+from graphwright.compiler.codegen.triton.kernels import FlatLoop, Region
 from graphwright.compiler.codegen.triton.matmul import store_coordinates
 from graphwright.compiler.codegen.triton.printing import triton_type
 from graphwright.compiler.ir import dims
@@ -30,18 +30,10 @@ class Window:
     def __init__(self, region: Region, root: Op, kernel: tuple[int, ...]) -> None:
         self.region, self.root, self.kernel = region, root, kernel
         self.domain, self.printer = region.domain, region.printer()
-        result = root.result
-        order, extents = shape_in_order(result)
-        self.total = dims.product(extents)
-        self.block = MANY if typical_size(self.total) >= 1 << 20 else FEW
-        self.index = self.domain.loop("i", self.total)
-        p = self.printer
-        p.line(f"i = tl.program_id(0){region.index} * {self.block} + tl.arange(0, {self.block})")
-        p.line(f"in_range = i < {p.dim(self.total)}")
-        p.bind(self.index, "i", "in_range")
-        p.line("_wait()")
-        self.at = axes_coordinates(self.index, result.type.shape, order, self.domain)
-        self.coordinates: Coordinates = tuple(self.at[a] for a in range(result.type.rank))
+        total = dims.product(root.result.type.shape)
+        self.block = MANY if typical_size(total) >= 1 << 20 else FEW
+        self.loop = FlatLoop(region, self.printer, root.result, self.block)
+        self.at = self.loop.at
         if len(list(itertools.product(*map(range, kernel)))) > MOST_TAPS:
             raise problem(root, f"a window of {kernel} has no Triton kernel yet")
 
@@ -70,12 +62,11 @@ class Window:
 
         epilogue = Lowering(self.domain, given=given)
         for value, pointer in zip(self.region.outputs, self.region.out_pointers, strict=True):
-            inner, where = store_coordinates(value, self.coordinates, root, self.region)
-            node = epilogue.at(inner, self.coordinates)
-            offset = offset_of(value.type, where, self.domain)
-            p.store(pointer, value.type.dtype, offset, node, dims.symbols_of(self.index))
-        summary = f"{root.name} with windows of {self.kernel}, {self.total} elements"
-        return self.region.launch(stem, summary, p, (dims.ceildiv(self.total, self.block),))
+            inner, where = store_coordinates(value, self.loop.coordinates, root, self.region)
+            node = epilogue.at(inner, self.loop.coordinates)
+            self.loop.store(pointer, value, node, tuple(where))
+        summary = f"{root.name} with windows of {self.kernel}, {self.loop.total} elements"
+        return self.region.launch(stem, summary, p, self.loop.grid)
 
 
 def _zeros(window: Window, name: str, value: str = "0") -> None:

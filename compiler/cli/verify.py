@@ -40,8 +40,8 @@ class Subject:
 @click.command("verify")
 @click.argument("path", metavar="OUT.gw|MODEL", type=click.Path(path_type=Path))
 @click.option("--ref", "reference", metavar="REF",
-              help="reference (the ops' definitions in float64; the default), ort, each with :MODEL "
-              "beside an artifact; or another artifact.")  # fmt: skip
+              help="reference (the ops' definitions in float64; the default), ort, eager (torch, of .pt2 "
+              "files), each with :MODEL beside an artifact; or another artifact.")  # fmt: skip
 @click.option("--input", "literals", multiple=True, metavar="NAME=VALUE",
               help="As for run; random values for the inputs that are not given. Repeatable.")  # fmt: skip
 @click.option("--inputs", "archive", type=click.Path(dir_okay=False, path_type=Path),
@@ -134,24 +134,28 @@ def _reference(
 ) -> tuple[str, Mapping[str, np.ndarray]]:  # fmt: skip
     """(what it is, its outputs by name)."""
     kind, _, other = text.partition(":")
-    if kind in ("reference", "ort"):
+    if kind in ("reference", "ort", "eager"):
         model = Path(other) if other else subject.path
         if is_artifact(model):
             raise InputError(f"{model} holds no model; name it: --ref {kind}:MODEL")
         if kind == "reference":
             return _evaluate(model, options, feed, console)
+        if kind == "eager":
+            return _eager(model, options, feed, console)
+        if model.suffix == ".pt2":
+            raise InputError(f"{model} is a program of torch: --ref eager compares with torch")
         from graphwright.compiler.cli.bench import open_onnx_runtime
 
         with console.stage("running ONNX Runtime"):
             session = open_onnx_runtime(model, options.threads)
             names = [o.name for o in session.get_outputs()]
             values = session.run(None, dict(feed))
-        return f"ONNX Runtime on {model.name}", dict(zip(names, values, strict=True))
-    if kind == "eager":
-        raise InputError("--ref eager is for torch modules in Python; use --ref reference or ort")
+        types = dict.fromkeys(str(np.asarray(v).dtype) for v in values)
+        name = f"ONNX Runtime on {model.name} (in the model's types; outputs {', '.join(types)})"
+        return name, dict(zip(names, values, strict=True))
     artifact = Path(text)
     if not artifact.exists():
-        raise InputError(f"--ref {text!r}: want reference, ort, or an artifact that exists")
+        raise InputError(f"--ref {text!r}: want reference, ort, eager, or an artifact that exists")
     if not is_artifact(artifact):
         raise InputError(
             f"--ref {text}: to compare with the model write reference:{text} or ort:{text}"
@@ -161,6 +165,18 @@ def _reference(
     loaded = load(artifact, threads=options.threads or None)
     precision = ", ".join(loaded.variant.precision) or "unknown"
     return f"{artifact.name} ({loaded.variant.target}, {precision})", loaded.run_tensors(feed)
+
+
+def _eager(
+    model: Path, options: CompileOptions, feed: Mapping[str, np.ndarray], console: Console
+) -> tuple[str, Mapping[str, np.ndarray]]:
+    if model.suffix != ".pt2":
+        raise InputError(f"--ref eager runs .pt2 files, {model} is none; use --ref reference or ort")
+    from graphwright.frontends.torch.eager_reference import run_eagerly
+
+    with console.stage("running torch"):
+        values, types = run_eagerly(model, options, feed)
+    return f"eager torch on {model.name} ({types})", values
 
 
 def _evaluate(

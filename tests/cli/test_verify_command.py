@@ -60,6 +60,34 @@ def test_every_reference(model: Path, capsys: pytest.CaptureFixture[str]) -> Non
     capsys.readouterr()
 
 
+def test_eager_is_a_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(8, 5)
+
+        def forward(self, x, pair):
+            h = torch.relu(self.line(x)) - pair["b"]
+            return {"last": h, "first": [h.sum(), pair["a"] * 2, h.argmax(-1)]}
+
+    pair = {"a": torch.zeros(5, dtype=torch.bfloat16), "b": torch.ones(3, 5)}
+    exported = torch.export.export(Model().eval(), (torch.randn(3, 8), pair))
+    path = tmp_path / "m.pt2"
+    torch.export.save(exported, path)
+    assert execute(["verify", str(path), "--ref", "eager", "--json", "-"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert len(facts["outputs"]) == 4 and "float32" in facts["reference"]
+    with torch.no_grad():
+        exported.state_dict["line.weight"].mul_(1.5)
+    torch.export.save(exported, tmp_path / "other.pt2")
+    other = f"eager:{tmp_path / 'other.pt2'}"
+    assert execute(["verify", str(path), "--ref", other]) == 1
+    assert execute(["verify", str(path), "--ref", "ort"]) == 2
+    assert "--ref eager" in capsys.readouterr().err
+
+
 def test_a_difference_ends_with_1(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["verify", str(model), "--tol", "0"]) == 1
     assert "1 of 1 output differ" in capsys.readouterr().out

@@ -171,7 +171,9 @@ def _eager(
     model: Path, options: CompileOptions, feed: Mapping[str, np.ndarray], console: Console
 ) -> tuple[str, Mapping[str, np.ndarray]]:
     if model.suffix != ".pt2":
-        raise InputError(f"--ref eager runs .pt2 files, {model} is none; use --ref reference or ort")
+        raise InputError(
+            f"--ref eager runs .pt2 files, {model} is none; use --ref reference or ort"
+        )
     from graphwright.frontends.torch.eager_reference import run_eagerly
 
     with console.stage("running torch"):

@@ -55,6 +55,8 @@ def replace_file(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.filename == str(temporary) and not error.filename2:
+            error.filename = os.fspath(path)  # the name that the caller knows
         with _told(Path(path)):
             raise error
     with suppress(OSError):  # the rename itself must survive a power cut; not all systems can

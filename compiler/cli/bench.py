@@ -173,7 +173,7 @@ def time_in_turns(
             run()
     times: list[list[float]] = [[] for _ in runs]
     block = min(BLOCK, duration)
-    for _ in range(max(round(duration / block), 1)):
+    for _ in range(max(round(duration / block), 1) if block else 1):
         for run, spent in zip(runs, times, strict=True):
             if len(runs) > 1:
                 time.sleep(PAUSE)

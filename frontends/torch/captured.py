@@ -27,12 +27,16 @@ def program_of_captured(
     holders = [n for n in module.graph.nodes if n.op == "placeholder"]
     positions = {copied[n]: i for i, n in enumerate(holders)}
     updates: dict[int, torch.fx.Node] = {}
+    made: dict[torch.fx.Node, torch.fx.Node] = {}  # what an erased copy_ wrote, which is its result
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is _COPY and node.args[0] in positions:
-            updates[positions[node.args[0]]] = node.args[1]
+            updates[positions[node.args[0]]] = made[node] = node.args[1]
             node.replace_all_uses_with(node.args[1])
             graph.erase_node(node)
-    results: list[Any] = [_updated(r, updates, positions) for r in result]  # type: ignore[union-attr]
+    results: list[Any] = [
+        _updated(made.get(r, r), updates, positions)
+        for r in result  # type: ignore[union-attr]
+    ]
     graph.output((*results, *updates.values()))
     inputs = [
         _input(holder, i, arguments[i], is_constant=i in static and i not in updates)

@@ -99,6 +99,11 @@ def test_bench_compares(cli: Invoke, artifact: Path, model: Path) -> None:
     assert first["runs"] > 1 and first["min_ms"] <= first["median_ms"]
 
 
+def test_bench_for_no_time_times_one_run(cli: Invoke, artifact: Path) -> None:
+    facts = cli("bench", artifact, "--duration", "0s", "--warmup", "0s", "--json", "-").json
+    assert [run["runs"] for run in facts["runs"].values()] == [1]
+
+
 @pytest.mark.parametrize(
     ("section", "words"),
     [

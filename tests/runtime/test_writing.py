@@ -226,3 +226,10 @@ def test_loading_is_quick_and_maps_weights(library: bytes, tmp_path: Path) -> No
     assert str(path) in maps
     start, size = model._artifact.weights[1]  # type: ignore[attr-defined]
     assert size == extra.nbytes and start % 64 == 0
+
+
+def test_a_missing_folder_is_named_as_the_caller_named_the_file(tmp_path: Path) -> None:
+    wanted = tmp_path / "nowhere" / "model.gw"
+    with pytest.raises(FileNotFoundError) as caught, replace_file(wanted):
+        pass
+    assert caught.value.filename == str(wanted) and ".tmp" not in str(caught.value)

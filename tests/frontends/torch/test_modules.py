@@ -105,6 +105,25 @@ def test_updates_of_arguments_are_made_in_place() -> None:
         assert 0 in [t.in_place for t in manifest.outputs]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.add_(1).mul_(2),
+        lambda x: (x.add_(1), x * 2, x[1:], x),
+        lambda x: x.add_(1).view(2, 2),
+    ],
+    ids=["itself", "among others", "a view"],
+)
+def test_an_updated_argument_is_returned(function) -> None:
+    hooked = torch.compile(function, backend="graphwright", fullgraph=True)
+    mine, eager = torch.ones(4), torch.ones(4)
+    got, want = hooked(mine), function(eager)
+    assert_same(got, want)
+    assert_same(mine, eager)
+    (got[0] if isinstance(got, tuple) else got).fill_(7)
+    assert mine.tolist() == [7] * 4  # as in eager, what is returned is the argument's memory
+
+
 def test_report_and_save(tmp_path) -> None:
     def broken(x):
         y = x * 2

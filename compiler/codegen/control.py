@@ -144,7 +144,7 @@ def emit_bodies(op: Op, emit_body: EmitBody) -> list[list[Step]]:
 
 def why_not_captured(steps: Sequence[Step]) -> str:
     """Why a call is not one CUDA graph: what splits it, and where it came from; "" when it is one."""
-    words = {
+    words: dict[type, str] = {
         EmittedBranch: "a branch",
         EmittedLoop: "a loop",
         EmittedBind: "sizes known only in mid-run",

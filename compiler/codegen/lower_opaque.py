@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from graphwright.compiler.codegen.lower import Coordinates, Lowering, Rule, problem
-from graphwright.compiler.codegen.scalar import Apply, Index, Node, Number, compute_dtype
+from graphwright.compiler.codegen.scalar import Index, Node, Number, compute_dtype
+from graphwright.compiler.codegen.terms import apply, cast
 from graphwright.compiler.ir import dims
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Op
@@ -21,17 +22,11 @@ MAX_WINDOW = 64  # kernel positions that a pooling window may have when it is wr
 
 
 def _call(low: Lowering, op: Op, name: str, *arguments: Node, dtype: DType | None = None) -> Node:
-    """A pointwise op of the registry on nodes; `dtype` where it is not that of the first."""
-    definition = op.graph.registry[name]
-    return low.node(Apply(definition, (), None, arguments, dtype or arguments[0].dtype))
+    return apply(low, op.graph.registry, name, *arguments, dtype=dtype)
 
 
 def _cast(low: Lowering, op: Op, node: Node, dtype: DType) -> Node:
-    if node.dtype is dtype:
-        return node
-    definition = op.graph.registry["cast"]
-    attributes = tuple(definition.complete({"dtype": dtype}).items())
-    return low.node(Apply(definition, attributes, None, (node,), dtype))
+    return cast(low, op.graph.registry, node, dtype)
 
 
 def _trilu(low: Lowering, op: Op, at: Coordinates) -> Node:

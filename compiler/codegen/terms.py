@@ -16,6 +16,21 @@ from graphwright.compiler.ir.types import BOOL, I64, DType
 Operand: TypeAlias = "Term | float"
 
 
+def apply(
+    lowering: Lowering, ops: Registry, name: str, *nodes: Node, dtype: DType | None = None
+) -> Node:
+    """A pointwise op of the registry on nodes; `dtype` where it is not that of the first."""
+    return lowering.node(Apply(ops[name], (), None, nodes, dtype or nodes[0].dtype))
+
+
+def cast(lowering: Lowering, ops: Registry, node: Node, dtype: DType) -> Node:
+    if node.dtype is dtype:
+        return node
+    definition = ops["cast"]
+    attributes = tuple(definition.complete({"dtype": dtype}).items())
+    return lowering.node(Apply(definition, attributes, None, (node,), dtype))
+
+
 class Terms:
     """Makes the terms of one lowering; `ops` has the definitions of pointwise ops by name."""
 
@@ -33,9 +48,9 @@ class Terms:
         return Term(self, node)
 
     def call(self, name: str, *operands: Term, dtype: DType | None = None) -> Term:
-        nodes = tuple(o.node for o in operands)
-        made = Apply(self.ops[name], (), None, nodes, dtype or nodes[0].dtype)
-        return Term(self, self.lowering.node(made))
+        return Term(
+            self, apply(self.lowering, self.ops, name, *(o.node for o in operands), dtype=dtype)
+        )
 
     def where(self, test: Term, then: Operand, otherwise: Operand) -> Term:
         one = then if isinstance(then, Term) else otherwise
@@ -124,12 +139,7 @@ class Term:
         return self._with("maximum", other)
 
     def to(self, dtype: DType) -> Term:
-        if self.dtype is dtype:
-            return self
-        definition = self.terms.ops["cast"]
-        attributes = tuple(definition.complete({"dtype": dtype}).items())
-        made = Apply(definition, attributes, None, (self.node,), dtype)
-        return Term(self.terms, self.terms.lowering.node(made))
+        return Term(self.terms, cast(self.terms.lowering, self.terms.ops, self.node, dtype))
 
     def coordinate(self, extent: Dim, name: str) -> Dim:
         """As a coordinate along an axis; a whole number in [0, extent)."""

@@ -20,7 +20,8 @@ def cut_out(graph: Graph, ids: Iterable[int], around: int = 0) -> Graph | None:
     """A graph of these ops and of those within `around` steps of them, in the same order.
 
     What they read from outside becomes an input, constants that print whole are copied; what is
-    read outside, or by nobody, becomes an output.  None when none of the ops is there.
+    read outside, or by nobody, becomes an output.  Inputs and outputs of a graph lie in row-major
+    order: a relayout gives those of another layout theirs.  None when none of the ops is there.
     """
     chosen: dict[Op, None] = {graph.op_by_id(i): None for i in ids if graph.has_op(i)}
     if not chosen:
@@ -39,7 +40,7 @@ def cut_out(graph: Graph, ids: Iterable[int], around: int = 0) -> Graph | None:
                 continue
             producer = operand.op
             if producer is None or (producer not in chosen and producer.name != "constant"):
-                values[operand] = small.add_input(f"x{len(small.inputs)}", operand.type)
+                values[operand] = _input(small, operand)
             elif producer.name == "constant":
                 values[operand] = _constant(small, producer)
         twin = small.create(
@@ -62,6 +63,9 @@ def cut_out(graph: Graph, ids: Iterable[int], around: int = 0) -> Graph | None:
         return None
     for constraint in graph.constraints:
         small.constraints.append(constraint)
+    outputs = [
+        v if v.type.layout is None else small.create("relayout", [v]).result for v in outputs
+    ]
     small.set_outputs(outputs, [f"y{n}" for n in range(len(outputs))])
     return small
 
@@ -70,7 +74,13 @@ def _constant(small: Graph, op: Op) -> Value:
     literal = op.attributes["value"]
     if literal.is_splat or literal.elements <= INLINE:
         return small.create("constant", (), {"value": literal}).result
-    return small.add_input(f"x{len(small.inputs)}", op.result.type)
+    return _input(small, op.result)
+
+
+def _input(small: Graph, value: Value) -> Value:
+    made = small.add_input(f"x{len(small.inputs)}", value.type.with_layout(None))
+    layout = value.type.layout
+    return made if layout is None else small.create("relayout", [made], {"layout": layout}).result
 
 
 def reproduce_rewrite(fault: PassFault, target: Target, tolerance: float) -> tuple[Graph, bool]:

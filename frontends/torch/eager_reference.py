@@ -36,7 +36,7 @@ def run_eagerly(
         else _tensor_of(feed[s.name])
         for s in arguments
     ]  # fmt: skip
-    args, kwargs = pytree.tree_unflatten(flat, exported.call_spec.in_spec)
+    args, kwargs = pytree.tree_unflatten(flat, exported.call_spec.in_spec)  # pyright: ignore[reportArgumentType]
     with torch.no_grad():
         results = pytree.tree_leaves(exported.module()(*args, **kwargs))
     found = {

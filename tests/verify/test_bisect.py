@@ -11,6 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 from graphwright import compilation
 from graphwright.compiler.ir.evaluate import evaluate
 from graphwright.compiler.ir.graph import Graph
+from graphwright.compiler.ir.ops import REGISTRY
+from graphwright.compiler.ir.parser import parse_graph
+from graphwright.compiler.ir.printer import print_graph
+from graphwright.compiler.ir.verify import verify as check_graph
 from graphwright.compiler.options import CompileOptions
 from graphwright.compiler.passes.base import Pipeline
 from graphwright.compiler.passes.pipelines import default_pipeline
@@ -229,3 +233,29 @@ def test_a_case_is_cut_out(graph: Graph) -> None:
     assert [v.type for v in small.inputs] == [softmax.operands[0].type]
     wider = cut_out(graph, [softmax.id], around=1)
     assert wider is not None and len(wider) > 1
+
+
+def test_a_case_has_plain_ends() -> None:
+    """What lies in another order inside a graph gets it from a relayout: inputs and outputs have none."""
+    graph = parse_graph(
+        """graph @g() {
+  input %x: f32[1, 4, 5, 6]
+  %0 = relayout(%x) {layout = layout<0,2,3,1>} : f32[1, 4, 5, 6]{0,2,3,1}
+  %1 = fused(%0) {region = "pointwise"} : f32[1, 4, 5, 6]{0,2,3,1}
+    body(%a: f32[1, 4, 5, 6]{0,2,3,1}) {
+      %0 = neg(%a) : f32[1, 4, 5, 6]{0,2,3,1}
+      return %0
+    }
+  %2 = relayout(%1) : f32[1, 4, 5, 6]
+  return %2 as "y"
+}
+""",
+        registry=REGISTRY,
+    )
+    small = cut_out(graph, [next(op.id for op in graph.ops if op.name == "fused")])
+    assert small is not None
+    check_graph(small)
+    again = parse_graph(print_graph(small), registry=REGISTRY)
+    assert [op.name for op in again.ops] == ["relayout", "fused", "relayout"]
+    x = np.random.default_rng(0).standard_normal((1, 4, 5, 6), np.float32)
+    assert np.array_equal(evaluate(again, {"x0": x})[0], -x)

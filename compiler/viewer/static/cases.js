@@ -1,7 +1,8 @@
 // The selection as a minimal test case: a graph in the IR's own text that the compiler reads.
 
 // The ops `ids` of a state in order.  What they read from outside becomes an input, as do constants
-// whose contents are not in the trace.  Throws when an op holds such a constant inside.
+// whose contents are not in the trace.  Inputs and outputs of a graph lie in row-major order: a
+// relayout gives those of another layout theirs.  Throws when an op holds such a constant inside.
 function caseText(state, ids) {
   const chosen = new Set(ids);
   const names = new Map(), inputs = [], lines = [];
@@ -19,8 +20,14 @@ function caseText(state, ids) {
       names.set(reference, `%${count++}`);
       lines.push(`  ${names.get(reference)} = constant {value = ${maker.attributes.value}} : ${maker.out[0][0]}`);
     } else {
-      names.set(reference, `%x${inputs.length}`);
-      inputs.push(`  input %x${inputs.length}: ${typeOf(reference)}`);
+      const [plain, layout] = plainType(typeOf(reference));
+      let name = `%x${inputs.length}`;
+      inputs.push(`  input ${name}: ${plain}`);
+      if (layout) {
+        lines.push(`  %${count} = relayout(${name}) {layout = layout<${layout}>} : ${plain}{${layout}}`);
+        name = `%${count++}`;
+      }
+      names.set(reference, name);
     }
   };
   const outside = new Set((state.border.outputs || []).filter((r) => chosen.has(+r.split(".")[0])));
@@ -40,11 +47,22 @@ function caseText(state, ids) {
     lines.push(...caseLines(op, operands, results.map((r) => names.get(r)), "  "));
     for (const r of results) if (!read.has(r)) outside.add(r);
   }
-  const outputs = [...outside].filter((r) => names.has(r));
+  const outputs = [...outside].filter((r) => names.has(r)).map((r) => {
+    const [plain, layout] = plainType(typeOf(r));
+    if (!layout) return names.get(r);
+    lines.push(`  %${count} = relayout(${names.get(r)}) : ${plain}`);
+    return `%${count++}`;
+  });
   const body = [...inputs, ...lines].join("\n");
   if (incomplete(body)) throw new Error("an op of the selection holds a constant whose contents are not in the trace");
   const symbols = (state.border.symbols || []).filter((s) => new RegExp(`(^|[^\\w.])${s.split(" ")[0].replace(/[.*+?^$\{}()|[\]\\]/g, "\\$&")}([^\\w]|$)`).test(body));
-  return `graph @case(${symbols.join(", ")}) {\n${body}\n  return ${outputs.map((r, n) => `${names.get(r)} as "y${n}"`).join(", ")}\n}\n`;
+  return `graph @case(${symbols.join(", ")}) {\n${body}\n  return ${outputs.map((name, n) => `${name} as "y${n}"`).join(", ")}\n}\n`;
+}
+
+// "f32[2, 3]{1,0}" as ["f32[2, 3]", "1,0"].
+function plainType(type) {
+  const at = type.indexOf("]{");
+  return at < 0 ? [type, ""] : [type.slice(0, at + 1), type.slice(at + 2, -1)];
 }
 
 function caseLines(op, operands, results, indent) {

@@ -106,7 +106,7 @@ function passDetails(each) {
   if (!step && before?.length && each.end?.cost && String(before) !== String(each.end.cost)) parts.push(costTable(before, each.end.cost));
   for (const note of each.end?.notes || []) parts.push(el("p", { class: "note" }, note));
   const statistics = Object.entries(each.end?.statistics || {});
-  if (statistics.length) parts.push(el("p", {}, statistics.map(([k, v]) => `${v} ${k}`).join(", ")));
+  if (statistics.length) parts.push(el("p", {}, statistics.map(([k, v]) => (k.includes("bytes") ? `${k.replace(/_?bytes_?/, " ").trim()} ${bytesText(v)}` : `${v} ${k.replaceAll("_", " ")}`)).join(", ")));
   const rules = new Map();
   for (const s of each.steps) rules.set(`${s.rule}|${s.where}`, (rules.get(`${s.rule}|${s.where}`) || 0) + 1);
   if (rules.size) {

@@ -32,8 +32,8 @@ function graphsPane(holder, artifact, variant, onOp) {
   return holder.replaceChildren(
     el("p", { class: "note" }, variant.capture ? `Nothing is captured: ${variant.capture}.` : `${captured.length} graph${captured.length === 1 ? "" : "s"} of ${total} launches, ${symbols.length ? `one for each set of sizes (${symbols.join(", ")}) that is called, the latest are kept` : "made at the first call"}. ${waits ? `${waits} kernels start before their predecessor ends.` : ""}`),
     strip,
-    el("table", { class: "wide" }, el("caption", {}, "Regions"), el("tr", {}, ...["launches", "", "kernels", "why not"].map((t) => el("th", {}, t))),
-      ...regions.map((r) => el("tr", {}, el("td", {}, go(r)), el("td", {}, r.why ? "not captured" : "captured"), el("td", {}, names(r).slice(0, 8).join(", ") + (names(r).length > 8 ? ` and ${names(r).length - 8} more` : "")), el("td", {}, r.why)))),
+    el("table", { class: "wide" }, el("caption", {}, "Regions"), el("tr", {}, ...["launches", "", "kernels", "why not"].map((t) => el("th", { class: "short" }, t))),
+      ...regions.map((r) => el("tr", {}, el("td", {}, go(r)), el("td", { class: "short" }, r.why ? "not captured" : "captured"), el("td", {}, names(r).slice(0, 8).join(", ") + (names(r).length > 8 ? ` and ${names(r).length - 8} more` : "")), el("td", {}, r.why)))),
     tuningTable(DATA.tuning || []) ?? "",
     el("table", {}, el("caption", {}, "Memory of a graph's arena"), ...(sized.length ? sized : [["", 0]]).map(([k, n]) => el("tr", {}, el("td", {}, k), el("td", { class: "n" }, n ? bytesText(n) : "not known before the sizes are")))),
   );

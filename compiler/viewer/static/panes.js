@@ -233,8 +233,8 @@ function shapesPane(holder, state, onOp) {
     return el("tr", {}, el("td", {}, el("code", {}, text)), el("td", {}, op ? el("a", { href: "#", onclick: (e) => (e.preventDefault(), onOp(op)) }, where) : where));
   };
   holder.replaceChildren(
-    el("table", {}, el("caption", {}, `${symbols.length} symbolic dims`), el("tr", {}, el("th", {}, "dim, range, typical size"), el("th", {}, "introduced by")), ...symbols.map(row)),
-    el("table", {}, el("caption", {}, `${constraints.length} constraints that every call is checked for`), ...constraints.map((c) => el("tr", {}, el("td", {}, el("code", {}, c))))),
+    el("table", {}, el("caption", {}, `${symbols.length || "No"} symbolic dim${symbols.length === 1 ? "" : "s"}`), symbols.length ? el("tr", {}, el("th", {}, "dim, range, typical size"), el("th", {}, "introduced by")) : "", ...symbols.map(row)),
+    el("table", {}, el("caption", {}, `${constraints.length || "No"} constraint${constraints.length === 1 ? "" : "s"} that every call is checked for`), ...constraints.map((c) => el("tr", {}, el("td", {}, el("code", {}, c))))),
     el("table", {}, el("caption", {}, "Inputs and outputs"),
       ...state.inputs.map(([name, type]) => el("tr", {}, el("td", {}, "in"), el("td", {}, name), el("td", {}, el("code", {}, type)))),
       ...(state.border.outputs || []).map((r, n) => {

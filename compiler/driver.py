@@ -43,8 +43,9 @@ from graphwright.compiler.refit_table import MEMBER as REFIT
 from graphwright.compiler.specialisation import check_specialisation, problems_of
 from graphwright.compiler.target import Target
 from graphwright.compiler.tune.records import MEMBER as LOCK
-from graphwright.compiler.tune.records import lock_text, write_text
+from graphwright.compiler.tune.records import lock_text
 from graphwright.errors import GraphwrightError, InputError, Problem, UnsupportedError
+from graphwright.files import replace_file
 from graphwright.runtime.buckets import BUCKETS
 from graphwright.runtime.cpu import native_needs
 from graphwright.runtime.manifest import THREADS, Kernel, Manifest, Variant
@@ -177,7 +178,8 @@ def _finish(
     if tuning.records:
         files[LOCK] = lock_text(str(target), tuning.mode, tuning.records).encode()
         if options.lock is not None and not options.lock.exists():
-            write_text(options.lock, files[LOCK].decode())
+            with replace_file(options.lock) as lock:
+                lock.write(files[LOCK])
     metadata = {**graph.metadata, PIPELINE: str(chosen_pipeline(target, options))}
     if options.graph_buckets:
         metadata[BUCKETS] = describe_buckets(options.graph_buckets, options.graph_miss or "raise")

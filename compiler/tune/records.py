@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,7 +21,8 @@ from graphwright.compiler.ir.dims import is_multiple
 from graphwright.compiler.ir.graph import Op
 from graphwright.compiler.ir.printer import print_graph
 from graphwright.compiler.passes.storage import owner_of
-from graphwright.errors import DowngradeError, InputError
+from graphwright.errors import DowngradeError, InputError, ResourceError
+from graphwright.files import replace_file
 from graphwright.version import VERSION
 
 MEMBER = "tuning.json"  # of an artifact: its lock file
@@ -103,8 +102,9 @@ class Database:
         value = {"key": key, "arch": arch, "versions": versions(), "record": asdict(record)}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, value)
-        except OSError:
+            with replace_file(path) as file:
+                file.write((json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+        except (OSError, ResourceError):
             return
 
 
@@ -161,19 +161,3 @@ def _record(value: Any) -> Record:
     if not isinstance(value["chosen"], str):
         raise ValueError("a record of unknown form")
     return Record(**value)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes at once or not at all."""
-    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -92,10 +92,11 @@ CONTRACT: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "compiler/tune": (
         ["graphwright.compiler.tune", "graphwright.compiler.codegen", "graphwright.compiler.passes",
-         "graphwright.compiler.options", IR, TARGET, ERRORS, "graphwright.runtime", "graphwright.version"],
+         "graphwright.compiler.options", IR, TARGET, ERRORS, FILES, "graphwright.runtime",
+         "graphwright.version"],
         STANDARD,
     ),
-    "compiler/driver.py": ([*COMPILER, ERRORS, "graphwright.version", "graphwright.runtime"], STANDARD),
+    "compiler/driver.py": ([*COMPILER, ERRORS, FILES, "graphwright.version", "graphwright.runtime"], STANDARD),
     "compiler/numeric_check.py": ([IR, "graphwright.compiler.passes", CONTAINERS, ERRORS], STANDARD),
     "compiler/cli": (["graphwright"], (*STANDARD, "click", "rich", "onnx", "onnxruntime")),
     "runtime": (["graphwright.runtime", ERRORS, FILES, CONTAINERS], (*STANDARD, "cuda", "torch")),

@@ -96,6 +96,8 @@ def test_what_is_in_the_database_is_not_timed_again(tmp_path: Path, timer: Inven
 def test_a_lock_repeats_the_bytes(tmp_path: Path, timer: Invented) -> None:
     target, lock = Target.parse("cuda:sm_90"), tmp_path / "m.lock"
     first = compile_graph(graph(), target, options(tmp_path, tune="quick", lock=lock))
+    (tmp_path / "plain").touch()
+    assert lock.stat().st_mode == (tmp_path / "plain").stat().st_mode  # for others to read too
     asked = len(timer.asked)
     again = options(tmp_path, lock=lock, cache_dir=tmp_path / "other")
     second = compile_graph(graph(), target, again)

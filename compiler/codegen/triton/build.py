@@ -104,6 +104,7 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
         binary=f"kernels/{arch}/{kernel.name}.cubin",
         threads=32 * metadata.num_warps,
         shared_bytes=metadata.shared,
+        registers=registers_of(image),
         parameters=parameters,
         waits=waits,
     )
@@ -115,6 +116,19 @@ def build(kernel: TritonKernel, arch: str, cache: Path) -> Cubin:
     _write(stored, image)
     _write(record, json.dumps(fields, indent=1).encode())
     return Cubin(image, made)
+
+
+def registers_of(cubin: bytes) -> int:
+    """Registers of a thread of a cubin's one kernel; 0 where the file does not say.
+
+    The section `.nv.info` has a record for it: format 4, attribute 0x2f, eight bytes, which are the
+    number of the function's symbol and the count.
+    """
+    at = cubin.find(b"\x04\x2f\x08\x00")
+    if at < 0 or at + 12 > len(cubin):
+        return 0
+    count = int.from_bytes(cubin[at + 8 : at + 12], "little")
+    return count if count <= 255 else 0
 
 
 def _key(kernel: TritonKernel, arch: str) -> str:
@@ -161,6 +175,7 @@ def _read_cached(stored: Path, record: Path, kernel: TritonKernel) -> Cubin | No
                 binary=fields["binary"],
                 threads=fields["threads"],
                 shared_bytes=fields["shared_bytes"],
+                registers=registers_of(image),
                 parameters=tuple(fields["parameters"]),
                 waits=fields["waits"],
             ),

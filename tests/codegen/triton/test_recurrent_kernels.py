@@ -86,3 +86,10 @@ def test_they_agree_with_the_reference(name: str, results) -> None:
 def test_they_compile_for_hopper(name: str, tmp_path: Path) -> None:
     _, launches = launches_of(CASES[name])
     assert all(build(launch.kernel, "sm_90", tmp_path).image for launch in launches)
+
+
+def test_the_kernel_says_how_many_registers_it_takes(tmp_path: Path) -> None:
+    _, (launch,) = launches_of(CASES["gru"])
+    made = build(launch.kernel, "sm_90", tmp_path).kernel
+    assert 16 <= made.registers <= 255
+    assert build(launch.kernel, "sm_90", tmp_path).kernel == made  # from the cache too

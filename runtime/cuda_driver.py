@@ -8,7 +8,7 @@ loaded on first use, never by `import graphwright.runtime`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -281,8 +281,8 @@ class Device:
         rank = len(made.box)
         room = AlignedBytes(bytes(MAP_BYTES))
 
-        def numbers(kind: Callable[[int], Any], values: Sequence[int]) -> Any:
-            return (kind * max(len(values), 1))(*values)  # type: ignore[operator]
+        def numbers(kind: type[c_uint64 | c_uint32], values: Sequence[int]) -> Any:
+            return (kind * max(len(values), 1))(*values)
 
         code = self.driver.cuTensorMapEncodeTiled(
             room.address, made.kind, rank, address,

@@ -33,10 +33,8 @@ def program_of_captured(
             updates[positions[node.args[0]]] = made[node] = node.args[1]
             node.replace_all_uses_with(node.args[1])
             graph.erase_node(node)
-    results: list[Any] = [
-        _updated(made.get(r, r), updates, positions)
-        for r in result  # type: ignore[union-attr]
-    ]
+    assert isinstance(result, tuple | list)  # dynamo's graphs return a tuple
+    results: list[Any] = [_updated(made.get(r, r), updates, positions) for r in result]
     graph.output((*results, *updates.values()))
     inputs = [
         _input(holder, i, arguments[i], is_constant=i in static and i not in updates)

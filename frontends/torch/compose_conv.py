@@ -10,7 +10,7 @@ import numpy as np
 from graphwright.compiler.ir.dims import Dim
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import I64, DType
-from graphwright.frontends.torch.node import Compose, Node
+from graphwright.frontends.torch.node import Compose, Node, known_sizes
 from graphwright.frontends.torch.refusal import Refusal
 
 
@@ -61,11 +61,10 @@ def transposed_convolution(node: Node, x: Value, weight: Value, *bias: Value, **
     between its elements by the mirrored filters.
     """
     dtype = x.type.dtype
-    kernel = weight.type.shape[2:]
     if dtype.is_float and dtype.bits <= 32:
         return node.emit("conv_transpose", x, weight, *bias, **how)
-    if not all(isinstance(k, int) for k in kernel):
-        raise Refusal(f"a transposed convolution of {dtype} with filters of unknown size")
+    reason = f"a transposed convolution of {dtype} with filters of unknown size"
+    inner, outer, *kernel = known_sizes(weight.type.shape, reason)
     rank, groups = len(kernel), how["groups"]
     spread_out = x
     for i, stride in enumerate(how["strides"]):
@@ -73,7 +72,7 @@ def transposed_convolution(node: Node, x: Value, weight: Value, *bias: Value, **
             spread_out = _with_zeros(node, spread_out, 2 + i, stride)
     low, high = [0, 0], [0, 0]
     for i in range(rank):
-        reach = how["dilations"][i] * (kernel[i] - 1)  # type: ignore[operator]
+        reach = how["dilations"][i] * (kernel[i] - 1)
         low.append(reach - how["low"][i])
         high.append(reach - how["high"][i] + how["output_padding"][i])
     # A negative pad takes away.
@@ -85,14 +84,10 @@ def transposed_convolution(node: Node, x: Value, weight: Value, *bias: Value, **
     pads = [tuple(max(p, 0) for p in side) for side in (low, high)]
     kept = node.emit("pad", kept, low=pads[0], high=pads[1])
     # [in, out / groups, ...] to [out, in / groups, ...], each filter from its end.
-    inner, outer = weight.type.shape[:2]
-    filters = node.reshape(weight, [groups, inner // groups, outer, *kernel])  # type: ignore[operator]
-    filters = node.reshape(
-        node.swap(filters, 1, 2),
-        [groups * outer, inner // groups, *kernel],  # type: ignore[operator]
-    )
+    filters = node.reshape(weight, [groups, inner // groups, outer, *kernel])
+    filters = node.reshape(node.swap(filters, 1, 2), [groups * outer, inner // groups, *kernel])
     for axis, extent in enumerate(kernel, 2):
-        place = node.emit("iota", size=extent, dtype=I64, start=extent - 1, step=-1)  # type: ignore[operator]
+        place = node.emit("iota", size=extent, dtype=I64, start=extent - 1, step=-1)
         filters = node.emit("gather", filters, place, axis=axis)
     none = (0,) * rank
     return node.emit(
@@ -136,11 +131,10 @@ def named_padding(
     """Pads of "valid" and "same" (for stride 1): the odd one comes last."""
     if name == "valid":
         return (0,) * len(kernel), (0,) * len(kernel)
-    if not all(isinstance(k, int) for k in kernel):
-        raise Refusal("its padding is 'same' for a kernel of unknown size")
-    total = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]  # type: ignore[operator]
-    low = tuple(t // 2 for t in total)  # type: ignore[operator]
-    return low, tuple(t - b for t, b in zip(total, low, strict=True))  # type: ignore[operator]
+    known = known_sizes(kernel, "its padding is 'same' for a kernel of unknown size")
+    total = [d * (k - 1) for d, k in zip(dilations, known, strict=True)]
+    low = tuple(t // 2 for t in total)
+    return low, tuple(t - b for t, b in zip(total, low, strict=True))
 
 
 def _window(node: Node, rank: int) -> dict[str, object]:
@@ -280,9 +274,10 @@ def adaptive_max_pool(rank: int) -> Compose:
         image = batched(node, x, rank)
         sizes = spread(node.arg("output_size"), rank)
         extents = image.type.shape[2:]
-        if any(not isinstance(n, int) or n % s for n, s in zip(extents, sizes, strict=True)):
+        known = [n for n in extents if isinstance(n, int)]
+        if len(known) < rank or any(n % s for n, s in zip(known, sizes, strict=True)):
             return _unequal_maxima(node, image, sizes)
-        kernel = tuple(n // s for n, s in zip(extents, sizes, strict=True))  # type: ignore[operator]
+        kernel = tuple(n // s for n, s in zip(known, sizes, strict=True))
         window = {
             "kernel": kernel,
             "strides": kernel,

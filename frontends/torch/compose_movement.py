@@ -113,13 +113,13 @@ def slice_range(node: Node, extent: Dim) -> tuple[Dim, Dim, int]:
     """(start, size, step) of slice.Tensor and slice_scatter."""
     start = bounded(node.arg("start"), extent, 0)
     end = bounded(node.arg("end"), extent, extent)
-    step = node.static("step")
+    step = node.whole("step")
     if isinstance(start, int) and isinstance(end, int):
-        return start, max(-(-(end - start) // step), 0), step  # type: ignore[operator]
-    size = dims.ceildiv(end - start, step)  # type: ignore[arg-type]
+        return start, max(-(-(end - start) // step), 0), step
+    size = dims.ceildiv(end - start, step)
     if prove(size, ">=", 0) is not True:
         size = dims.maximum(size, 0)
-    return start, size, step  # type: ignore[return-value]
+    return start, size, step
 
 
 def slice_(node: Node) -> Value:
@@ -315,7 +315,7 @@ def put_slice(
 
 def diagonal(node: Node) -> Value:
     """The elements (i, i + offset) of two axes, as a new last axis."""
-    x, offset = node.x(), node.static("offset")
+    x, offset = node.x(), node.whole("offset")
     a, b = (node.axis(node.arg(n), x.type.rank) for n in ("dim1", "dim2"))
     order = [i for i in range(x.type.rank) if i not in (a, b)] + [a, b]
     x = node.transpose(x, order)
@@ -324,7 +324,7 @@ def diagonal(node: Node) -> Value:
     if size == 0:
         return node.full(0, x.type.dtype, [*lead, 0])
     flat = node.reshape(x, [*lead, dims.multiply(rows, columns)])
-    start = offset if offset >= 0 else dims.multiply(columns, -offset)  # type: ignore[operator]
+    start = offset if offset >= 0 else dims.multiply(columns, -offset)
     if isinstance(columns, int):
         return node.slice_axis(flat, len(lead), start, size, columns + 1)
     step = node.size(columns + 1)

@@ -80,13 +80,13 @@ def fused_rms_norm(node: Node) -> Sequence[Value | None]:
 
 def group_norm(node: Node) -> Value:
     node.ignore("cudnn_enabled")
-    return _grouped(node, node.x("input"), node.static("num_groups"))  # type: ignore[arg-type]
+    return _grouped(node, node.x("input"), node.whole("num_groups"))
 
 
 def native_group_norm(node: Node) -> Sequence[Value | None]:
     node.ignore("N", "C", "HxW")
-    x, groups = node.x("input"), node.static("group")
-    out = _grouped(node, x, groups)  # type: ignore[arg-type]
+    x, groups = node.x("input"), node.whole("group")
+    out = _grouped(node, x, groups)
     if not _wants(node, 1, 2):
         return [out, None, None]
     rows = node.reshape(

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphwright.compiler.ir.graph import Value
 from graphwright.compiler.ir.types import F32
-from graphwright.frontends.torch.node import Compose, Node
+from graphwright.frontends.torch.node import Compose, Node, known_sizes
 from graphwright.frontends.torch.refusal import Refusal
 
 
@@ -28,10 +28,11 @@ def upsample(mode: str, *, exact: bool = False, antialias: bool = False) -> Comp
             attributes["coordinates"], scales = "align_corners", ()
         if aligned and antialias:
             # torch takes the ratio of aligned corners, and pixels in the middle of their cells.
-            pairs = list(zip(sizes[2:], x.type.shape[2:], strict=True))
-            if not all(isinstance(n, int) and n > 1 for pair in pairs for n in pair):
-                raise Refusal("aligned corners with antialias of an axis of unknown extent, or 1")
-            scales = [(new - 1) / (old - 1) for new, old in pairs]  # type: ignore[operator]
+            reason = "aligned corners with antialias of an axis of unknown extent, or 1"
+            new, old = (known_sizes(s[2:], reason) for s in (sizes, x.type.shape))
+            if min(*new, *old) < 2:
+                raise Refusal(reason)
+            scales = [(a - 1) / (b - 1) for a, b in zip(new, old, strict=True)]
             attributes["coordinates"] = "half_pixel"
         if mode == "cubic":
             attributes["cubic_a"] = -0.5 if antialias else -0.75
@@ -70,8 +71,8 @@ def grid_sample(node: Node) -> Value:
         "grid_sample",
         x,
         grid,
-        mode=_MODES[node.static("interpolation_mode")],  # type: ignore[index]
-        padding=_PADDINGS[node.static("padding_mode")],  # type: ignore[index]
+        mode=_MODES[node.whole("interpolation_mode")],
+        padding=_PADDINGS[node.whole("padding_mode")],
         align_corners=bool(node.arg("align_corners")),
     )
     return node.cast(out, dtype)

@@ -117,9 +117,9 @@ def eye(node: Node) -> Value:
 def triangle_indices(lower: bool) -> Compose:
     def compose(node: Node) -> Value:
         node.ignore("dtype")
-        row, column, offset = (node.static(n) for n in ("row", "col", "offset"))
+        row, column, offset = (node.whole(n) for n in ("row", "col", "offset"))
         make = torch.tril_indices if lower else torch.triu_indices
-        return node.array(make(row, column, offset).numpy(), node.out_dtype)  # type: ignore[arg-type]
+        return node.array(make(row, column, offset).numpy(), node.out_dtype)
 
     return compose
 

@@ -153,6 +153,13 @@ class Node:
             raise Refusal(f"its argument {name} is {found}, which must be a known number")
         return found
 
+    def whole(self, name: str) -> int:
+        """`static` of a whole number."""
+        found = self.static(name)
+        if not isinstance(found, int):
+            raise Refusal(f"its argument {name} is {found}, which must be a whole number")
+        return found
+
     # -- types
 
     def promoted(self, *names: str, kind: PROMOTION = PROMOTION.DEFAULT) -> list[Value]:
@@ -217,8 +224,9 @@ class Node:
             return self.literal(Literal.dense(np.asarray(number).astype(dtype.numpy)))
 
     def full(self, number: Any, dtype: DType, shape: Sequence[Dim]) -> Value:
-        if all(isinstance(d, int) for d in shape):
-            return self.literal(Literal.splat(number, dtype, tuple(shape)))  # type: ignore[arg-type]
+        known = [d for d in shape if isinstance(d, int)]
+        if len(known) == len(shape):
+            return self.literal(Literal.splat(number, dtype, tuple(known)))
         value = np.asarray(number).astype(dtype.numpy).item()
         return self.emit("full", value=value, dtype=dtype, shape=tuple(shape))
 
@@ -306,6 +314,14 @@ class Node:
 
 
 Compose = Callable[[Node], "Value | Sequence[Value | None]"]
+
+
+def known_sizes(sizes: Sequence[Dim], reason: str) -> list[int]:
+    """Sizes that must be known now; a refusal for `reason` when one is not."""
+    known = [d for d in sizes if isinstance(d, int)]
+    if len(known) != len(sizes):
+        raise Refusal(reason)
+    return known
 
 
 def op_name(target: Any) -> str:

@@ -11,18 +11,16 @@ module in float32.  Times are medians of device events around one call, in milli
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 import time
-import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu import error_of, host_microseconds, milliseconds, profiled
+from gpu import compete, error_of, host_microseconds, milliseconds, profiled
 
 import graphwright as gw
 
@@ -194,19 +192,13 @@ def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:
         want = wide(*arguments)
     del wide
     result: dict[str, Any] = {"floor_ms": shape.bytes / 4.3e9}
-    for who in (*[p for p in given.peers.split(",") if p], "ours"):
-        try:
-            if who == "ours":
-                result[who] = run_ours(module, arguments, want, given.profile)
-            else:
-                result[who] = run_peer(who, module, arguments, want)
-            short = {k: v for k, v in result[who].items() if k != "profile"}
-            print(name, who, json.dumps(short), flush=True)
-        except Exception:  # recorded and printed; the other competitors still run
-            result[who] = {"failed": traceback.format_exc(limit=4)}
-            print(name, who, traceback.format_exc()[-3000:], flush=True)
-        gc.collect()
-        torch.cuda.empty_cache()
+
+    def run(who: str) -> dict[str, Any]:
+        if who == "ours":
+            return run_ours(module, arguments, want, given.profile)
+        return run_peer(who, module, arguments, want)
+
+    result |= compete(name, [*[p for p in given.peers.split(",") if p], "ours"], run)
     for row in result["ours"].get("profile", [])[:14]:
         print(f"  {row[2]:8.2f} us x {row[1]:3}  {row[0]}", flush=True)
     return result

@@ -174,6 +174,26 @@ def run_onnxruntime(net: Net, arguments: list[Any], want: Any) -> dict[str, Any]
         return record | {"ms": milliseconds(lambda: session.run_with_iobinding(binding, options))}
 
 
+def compete(
+    name: str, everyone: list[str], run: Callable[[str], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The record of each competitor; of one that fails its traceback, and the others still run."""
+    import torch
+
+    records: dict[str, dict[str, Any]] = {}
+    for who in everyone:
+        try:
+            records[who] = run(who)
+            short = {k: v for k, v in records[who].items() if k != "profile"}
+            print(name, who, json.dumps(short), flush=True)
+        except Exception:  # recorded and printed
+            records[who] = {"failed": traceback.format_exc(limit=4)}
+            print(name, who, traceback.format_exc()[-3000:], flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+    return records
+
+
 def measure(
     name: str, peers: list[str], profile: bool, tuning: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -186,23 +206,17 @@ def measure(
     wide = [a.float() if a.is_floating_point() else a for a in arguments]
     want = net.torch_module(torch.float32)(*wide)
     result: dict[str, Any] = {"floor_ms": floor, "gflop": net.flops / 1e9}
-    for who in ("ours", *(["tuned"] if tuning else []), *peers):
-        try:
-            if who == "tuned":
-                result[who] = run_ours(net, arguments, want, profile, **(tuning or {}))
-            elif who == "ours":
-                result[who] = run_ours(net, arguments, want, profile)
-            elif who == "onnxruntime":
-                result[who] = run_onnxruntime(net, arguments, want)
-            else:
-                result[who] = run_peer(who, net, arguments, want)
-            short = {k: v for k, v in result[who].items() if k != "profile"}
-            print(name, who, json.dumps(short), flush=True)
-        except Exception:  # recorded and printed; the other competitors still run
-            result[who] = {"failed": traceback.format_exc(limit=4)}
-            print(name, who, traceback.format_exc()[-1500:], flush=True)
-        gc.collect()
-        torch.cuda.empty_cache()
+
+    def run(who: str) -> dict[str, Any]:
+        if who == "tuned":
+            return run_ours(net, arguments, want, profile, **(tuning or {}))
+        if who == "ours":
+            return run_ours(net, arguments, want, profile)
+        if who == "onnxruntime":
+            return run_onnxruntime(net, arguments, want)
+        return run_peer(who, net, arguments, want)
+
+    result |= compete(name, ["ours", *(["tuned"] if tuning else []), *peers], run)
     times = [result[p]["ms"] for p in peers if "ms" in result[p]]
     if times and "ms" in result["ours"]:
         mine = [result[w]["ms"] for w in ("ours", "tuned") if "ms" in result.get(w, {})]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -120,73 +120,63 @@ def profile_model(
     `graph` is the final one and `ops` its ops by the ids that launches have: without them bytes
     and FLOPs are 0.
     """
-    spent: dict[int, list[float]] = {}
-    times: dict[int, int] = {}
-    whole: list[float] = []
-    if isinstance(model.executor, CpuExecutor):
-        runs = _time_cpu(model, feed, duration, spent, times, whole)
-    else:
-        runs = _time_cuda(model, feed, duration, spent, times, whole)
-    return _table(model, feed, graph, ops, spent, times, whole, runs)
+    on_cpu = isinstance(model.executor, CpuExecutor)
+    timings = (_time_cpu if on_cpu else _time_cuda)(model, feed, duration)
+    return _table(model, feed, graph, ops, timings)
 
 
-def _time_cuda(
-    model: CompiledModel,
-    feed: Mapping[str, np.ndarray],
-    duration: float,
-    spent: dict[int, list[float]],
-    times: dict[int, int],
-    whole: list[float],
-) -> int:
+@dataclass(slots=True)
+class _Timings:
+    """Seconds: of each launch by run, of whole calls; how often launches ran in all; the runs."""
+
+    spent: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
+    times: dict[int, int] = field(default_factory=dict[int, int])
+    whole: list[float] = field(default_factory=list[float])
+    runs: int = 0
+
+
+def _time_cuda(model: CompiledModel, feed: Mapping[str, np.ndarray], duration: float) -> _Timings:
     from graphwright.compiler.profile_cuda import DeviceTimes
 
     device = DeviceTimes(model, feed)
-    runs = 0
+    timings = _Timings()
     end = time.perf_counter() + duration
-    while runs < 3 or time.perf_counter() < end:
-        whole.append(device.whole())
+    while timings.runs < 3 or time.perf_counter() < end:
+        timings.whole.append(device.whole())
         for number, seconds in device.launches().items():
-            spent.setdefault(number, []).append(seconds)
-            times[number] = times.get(number, 0) + 1
-        runs += 1
-    return runs
+            timings.spent.setdefault(number, []).append(seconds)
+            timings.times[number] = timings.times.get(number, 0) + 1
+        timings.runs += 1
+    return timings
 
 
-def _time_cpu(
-    model: CompiledModel,
-    feed: Mapping[str, np.ndarray],
-    duration: float,
-    spent: dict[int, list[float]],
-    times: dict[int, int],
-    whole: list[float],
-) -> int:
-    stepper = Stepper(model)
+def _time_cpu(model: CompiledModel, feed: Mapping[str, np.ndarray], duration: float) -> _Timings:
+    stepper, timings = Stepper(model), _Timings()
     current: dict[int, float] = {}
 
     def timed(number: int, call: Callable[[], int]) -> int:
         start = time.perf_counter()
         stopped = call()
         current[number] = current.get(number, 0.0) + time.perf_counter() - start
-        times[number] = times.get(number, 0) + 1
+        timings.times[number] = timings.times.get(number, 0) + 1
         return stopped
 
     model.run_tensors(feed)
-    runs = 0
     end = time.perf_counter() + duration
-    while runs < 3 or time.perf_counter() < end:
+    while timings.runs < 3 or time.perf_counter() < end:
         time.sleep(PAUSE)
         model.run_tensors(feed)
         for _ in range(3):
             start = time.perf_counter()
             model.run_tensors(feed)
-            whole.append(time.perf_counter() - start)
+            timings.whole.append(time.perf_counter() - start)
         for _ in range(3):
             current.clear()
             stepper.run(feed, run_kernel=timed)
             for number, seconds in current.items():
-                spent.setdefault(number, []).append(seconds)
-            runs += 1
-    return runs
+                timings.spent.setdefault(number, []).append(seconds)
+            timings.runs += 1
+    return timings
 
 
 def _table(
@@ -194,17 +184,16 @@ def _table(
     feed: Mapping[str, np.ndarray],
     graph: Graph | None,
     ops: Mapping[int, Op] | None,
-    spent: Mapping[int, list[float]],
-    times: Mapping[int, int],
-    whole: list[float],
-    runs: int,
+    timings: _Timings,
 ) -> Profile:
     variant = model.variant
     binding = None
     if graph is not None:
         binding = bind_symbols(graph, [np.asarray(feed[v.name]) for v in graph.inputs])
     rows: list[LaunchProfile] = []
-    for number in sorted(spent):
+    runs = timings.runs
+    for number in sorted(timings.spent):
+        spent = timings.spent[number]
         launch = variant.launches[number]
         moved, flops = _work([ops[i] for i in launch.ops if i in ops], binding) if ops else (0, 0)
         rows.append(
@@ -213,13 +202,13 @@ def _table(
                 variant.kernels[launch.kernel].name,
                 launch.ops,
                 launch.origins,
-                float(np.median(spent[number])) * len(spent[number]) / runs,
-                times[number] / runs,
+                float(np.median(spent)) * len(spent) / runs,
+                timings.times[number] / runs,
                 moved,
                 flops,
             )
         )
-    return Profile(tuple(rows), float(np.median(whole)), runs)
+    return Profile(tuple(rows), float(np.median(timings.whole)), runs)
 
 
 def _work(ops: list[Op], binding: Mapping[str, int] | None) -> tuple[int, int]:

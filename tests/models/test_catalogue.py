@@ -7,20 +7,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from published import model_path
+from sample_inputs import MODELS, sample
 
 from graphwright.compilation import build
 from graphwright.compiler.options import CompileOptions
-
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "scripts")]
-from fetch_models import FetchError, fetch  # noqa: E402
-from random_weights import with_random_weights  # noqa: E402
-from sample_inputs import MODELS, sample  # noqa: E402
 
 QUICK = {"light-squeezenet"}  # comes with the onnx package: no network, little to compile
 CASES = [
@@ -54,12 +49,7 @@ def test_model(name: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     import graphwright as gw
 
-    try:
-        (path,) = fetch([name])
-    except (FetchError, OSError, zipfile.BadZipFile) as error:
-        pytest.skip(f"{name} cannot be fetched: {error}")
-    if name.startswith("light-"):
-        path = with_random_weights(path)
+    path = model_path(name)
     artifact = tmp_path / "model.gw"
     build(path, CompileOptions()).artifact.write(artifact)
     model = gw.load(artifact)

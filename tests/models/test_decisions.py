@@ -6,22 +6,16 @@ where the answer is known it is written here.  Models without a real input decid
 
 from __future__ import annotations
 
-import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from real_inputs import REAL, Feed, cosine, ctc, fetch, romanized
+from published import model_path
+from real_inputs import REAL, Feed, cosine, ctc, romanized
+from sample_inputs import MODELS, sample
 
 import graphwright as gw
-
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "scripts")]
-from fetch_models import FetchError  # noqa: E402
-from random_weights import with_random_weights  # noqa: E402
-from sample_inputs import MODELS, sample  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.models]
 KNOWN: dict[str, list[Any]] = {
@@ -37,12 +31,7 @@ SURE = 1e-3  # a probability so near to a half is no decision
 def both(name: str) -> tuple[Any, Any, Path]:
     """The compiled model and ONNX Runtime's, as functions from a feed to a list of arrays."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    try:
-        (path,) = fetch([name])
-    except (FetchError, OSError, zipfile.BadZipFile) as error:
-        pytest.skip(f"{name} cannot be fetched: {error}")
-    if name.startswith("light-"):
-        path = with_random_weights(path)
+    path = model_path(name)
     compiled = gw.compile(path, target="cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
